@@ -1,6 +1,6 @@
 """Run the benchmarks one after the other, and print all their goals as one table.
 
-    python benchmarks/bench.py [clients throughput planning statistics aggregators instrument order
+    python benchmarks/bench.py [clients throughput planning statistics instrument order
                                 prefix_cache viewer scale measuring peers bare]
 
 Without names, all of them: one to two hours on two idle cores. Peers are installed into
@@ -27,7 +27,6 @@ SCRIPTS = {
     "throughput": ["throughput.py", "--peers"],
     "planning": ["planning.py"],
     "statistics": ["statistics_stage.py"],
-    "aggregators": ["aggregators.py"],
     "instrument": ["instrument.py"],
     "order": ["order.py"],
     "prefix_cache": ["prefix_cache.py"],

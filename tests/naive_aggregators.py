@@ -1,6 +1,6 @@
 """The aggregators once more: one item at a time, in the words of their definitions.
 
-The tests hold the fast forms to these, and a benchmark says how much faster they are.
+The tests hold the fast forms to these.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from itertools import product
 import pytest
 
 from flipmeter.decide import open_pipeline
-from flipmeter.decide.pipelines.pipeline import Asked, Heard, Pointwise, Traits, pipelines
+from flipmeter.decide.pipelines.pipeline import Asked, Heard, Traits, pipelines, pointwise
 from flipmeter.decide.symmetries import Turns
 from flipmeter.model.backends.family import World
 from flipmeter.model.backends.sim.sim import latents, worth_of
@@ -330,7 +330,7 @@ class Stubborn:
         return () if heard else [Ask(item, self._view(panel)) for item in panel.items]
 
     def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
-        return Pointwise().settle(replace(panel, view=self._view(panel)), heard)
+        return pointwise(Traits("")).settle(replace(panel, view=self._view(panel)), heard)
 
     def _view(self, panel: Asked) -> View:
         return View("given", tuple(sorted(panel.view.label_order)))

@@ -9,9 +9,8 @@ import polars as pl
 import pytest
 
 from conftest import ROOT, Cli
-from flipmeter.paper.errata import ErratumRow, ShownErratum, errata, shown_errata
+from flipmeter.paper.errata import ErratumRow, ShownErratum, shown_errata
 from flipmeter.paper.errata.errata_page import errata_markdown
-from flipmeter.paper.errata.erratum import PAPER_ORDER
 from flipmeter.paper.published import FOLDER, printed, published, published_cell
 from flipmeter.types import Problem
 
@@ -76,10 +75,6 @@ def test_transfer_residuals_are_differences_of_the_absolute_table() -> None:
 
 
 # --- errata -------------------------------------------------------------------------------------
-
-
-def test_every_erratum_has_its_place_in_the_order_of_the_paper() -> None:
-    assert sorted(errata) == sorted(PAPER_ORDER)
 
 
 def test_the_page_of_errata_holds_the_numbers_of_the_command(shown: Shown) -> None:

@@ -32,12 +32,6 @@ def by_class(p: npt.ArrayLike, orders: npt.ArrayLike) -> Floats:
     return np.take_along_axis(p, np.argsort(label_orders(orders, p.shape), axis=-1), axis=-1)
 
 
-def by_slot(p: npt.ArrayLike, orders: npt.ArrayLike) -> Floats:
-    """Turn probabilities by class into probabilities by slot."""
-    p = probabilities(p)
-    return np.take_along_axis(p, label_orders(orders, p.shape) - 1, axis=-1)
-
-
 def ranks_at(slots: npt.ArrayLike, orders: npt.ArrayLike) -> Ranks:
     """The class at each chosen slot; "no slot" becomes "no class"."""
     slots, orders = whole(slots, "slots"), whole(orders, "orders")
@@ -47,12 +41,6 @@ def ranks_at(slots: npt.ArrayLike, orders: npt.ArrayLike) -> Ranks:
     orders = label_orders(orders, (*slots.shape, n_classes))
     known = np.take_along_axis(orders, np.maximum(slots, 1)[..., None] - 1, axis=-1)[..., 0]
     return np.where(slots > 0, known, 0)
-
-
-def slots_of(ranks: npt.ArrayLike, orders: npt.ArrayLike) -> Ranks:
-    """The slot at which each class stands; "no class" becomes "no slot"."""
-    orders = whole(orders, "orders")
-    return ranks_at(ranks, np.argsort(label_orders(orders, orders.shape), axis=-1) + 1)
 
 
 def rotations(n_classes: int) -> tuple[tuple[Rank, ...], ...]:
@@ -110,9 +98,9 @@ def whole(values: npt.ArrayLike, what: str) -> Ranks:
     return array.astype(np.int64)
 
 
-def logs(p: Floats, floor: float = LEAST) -> Floats:
-    """Logarithms of probabilities, none lower than that of the floor."""
-    return np.asarray(np.log(np.maximum(p, floor)))
+def logs(p: Floats) -> Floats:
+    """Logarithms of probabilities, none lower than that of the least that counts."""
+    return np.asarray(np.log(np.maximum(p, LEAST)))
 
 
 def softmax(scores: Floats) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,6 @@ COUNTED = {
     UNMEASURED: UNMEASURED,
 }
 """The words for claims with their plurals, those that decide first."""
-
-
-def _counted(word: str, n: int) -> str:
-    return word if n == 1 else COUNTED[word]
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,9 @@ class PaperAnswer:
         for place, rater in enumerate(self.evidence.raters):
             counts = Counter(words[place] for words in self.words.values())
             told = [
-                f"{counts[word]} {_counted(word, counts[word])}" for word in COUNTED if counts[word]
+                f"{counts[word]} {word if counts[word] == 1 else more}"
+                for word, more in COUNTED.items()
+                if counts[word]
             ]
             yield f"{rater}: of {len(self.words)} claims {', '.join(told)}."
 
@@ -95,59 +93,47 @@ class PaperAnswer:
         ]
 
 
-@dataclass
-class _Gathered:
-    """Runs so far, by phase, and why some are missing."""
-
-    runs: dict[Phase, list[Run]] = field(default_factory=dict)
-    missing: dict[Phase, list[str]] = field(default_factory=dict)
-
-    def refuse(self, job: PhaseStudy, why: object) -> None:
-        self.missing.setdefault(job.phase, []).append(f"{job.model}: {why}")
-
-
 def answer(request: PaperRequest, claims: Sequence[str], perform: Perform) -> PaperAnswer:
     """Run every job, and answer the claims with what came of it.
 
     A job that cannot be run (no key, no weights, no data) leaves its phase out for its model; the
     reason stands in the answer. What ends before its time ends the whole.
     """
-    found = _Gathered()
-    for job in request.jobs():
+    runs: dict[Phase, list[Path]] = {}
+    missing: dict[Phase, list[str]] = {}
+
+    def performed(job: PhaseStudy) -> Run | None:
+        """The run of a job; a model without label probabilities is asked what needs none."""
+        plain = job.without_scores()
         try:
-            found.runs.setdefault(job.phase, []).append(_performed(job, perform, found))
+            return perform(job)
         except Incomplete:
             raise
         except Problem as problem:
-            found.refuse(job, problem)
-    told = [f"{phase}: {why}" for phase, whys in found.missing.items() for why in whys]
+            is_whole = plain.study.vary == job.study.vary
+            why = problem if is_whole else f"without corrections of probabilities ({problem})"
+            missing.setdefault(job.phase, []).append(f"{job.model}: {why}")
+            return None if is_whole else performed(plain)
+
+    for job in request.jobs():
+        if (run := performed(job)) is not None:
+            runs.setdefault(job.phase, []).append(run.folder)
+    told = [f"{phase}: {why}" for phase, whys in missing.items() for why in whys]
     if request.stands_in:
         told.insert(0, f"the bundled {STAND_IN} stand in for the paper's data (--data-dir)")
     if request.size == "small":
         told.insert(0, SMALL_NOTE)
-    reasons: dict[Phase, str] = {phase: "; ".join(whys) for phase, whys in found.missing.items()}
-    runs = {phase: Run(*(one.folder for one in of)) for phase, of in found.runs.items() if of}
-    return PaperAnswer(PhaseRuns(runs, reasons), claims, told)
-
-
-def _performed(job: PhaseStudy, perform: Perform, found: _Gathered) -> Run:
-    """The run of a job; a model without label probabilities is asked what needs none."""
-    try:
-        return perform(job)
-    except Incomplete:
-        raise
-    except Problem as problem:
-        plain = job.without_scores()
-        if plain.study.vary == job.study.vary:
-            raise
-        found.refuse(job, f"without corrections of probabilities ({problem})")
-        return perform(plain)
+    reasons = {phase: "; ".join(whys) for phase, whys in missing.items()}
+    return PaperAnswer(PhaseRuns(_opened(runs), reasons), claims, told)
 
 
 def from_runs(runs: Mapping[Phase, Sequence[Path]], claims: Sequence[str]) -> PaperAnswer:
     """Answer the claims with runs that exist already."""
-    opened = {phase: Run(*folders) for phase, folders in runs.items() if folders}
-    return PaperAnswer(PhaseRuns(opened), claims)
+    return PaperAnswer(PhaseRuns(_opened(runs)), claims)
+
+
+def _opened(runs: Mapping[Phase, Sequence[Path]]) -> dict[Phase, Run]:
+    return {phase: Run(*folders) for phase, folders in runs.items() if folders}
 
 
 def chosen_claims(names: Iterable[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,13 @@ import polars as pl
 from flipmeter.api import Run, Study
 from flipmeter.model import Store
 
+BASE: Mapping[str, Any] = {
+    "models": ["sim/honest"],
+    "datasets": ["reviews"],
+    "mode": "paper",
+    "probes": ["label_order"],
+    "repeats": 1,
+}
 FIVE = ("very negative", "negative", "neutral", "positive", "very positive")
 
 
@@ -32,9 +39,9 @@ class Bench:
         self._stack.close()
 
     def run(self, **keys: Any) -> Run:
-        """Run a study of simulated raters; what is not named is the paper's baseline."""
+        """Run a study of a simulated rater; what is not named is the paper's baseline."""
         self._n_runs += 1
-        study = Study(**{"datasets": ["reviews"], "repeats": 1, **keys})
+        study = Study(**{**BASE, **keys})
         where = self._folder / f"run-{self._n_runs}"
         return study.run(where, store=self._store, is_quiet=True, anyway=True)
 
@@ -54,27 +61,20 @@ class Bench:
         """An honest rater asked in pairs, every aggregator in both forms on the same replies."""
         rules = ("weighted_sum", "majority_vote", "mean_score", "copeland", "bradley_terry")
         forms = [f"pairwise+{rule}@{mode}" for rule in rules for mode in ("paper", "recommended")]
-        return self.run(
-            models=["sim/honest"],
-            mode="paper",
-            test_size=40,
-            probes=["label_order"],
-            vary={"pipeline": forms},
-        )
+        return self.run(test_size=40, vary={"pipeline": forms})
 
 
-def flip_rate(run: Run, contrast: str, level: str = "", rater: str | None = None) -> float | None:
+def flip_rate(run: Run, contrast: str, level: str = "") -> float | None:
     """The flip rate of a contrast at a level, None where there is none."""
     rows = run.estimates.filter(metric=contrast, level=level, policy="complete")
-    rows = rows if rater is None else rows.filter(rater=rater)
     return None if rows.is_empty() else rows["value"][0]
 
 
-def residual_of(run: Run, level: str, metric: str, rater: str | None = None) -> float | None:
-    """The effect of a level over all datasets, in points; None if undefined."""
+def residual_of(run: Run, level: str, metric: str, rater: str | None = None) -> float:
+    """The effect of a level over all datasets, in points; 0 if undefined."""
     rows = run.residuals().filter(level=level, metric=metric, dataset="")
     rows = rows if rater is None else rows.filter(rater=rater)
-    return None if rows.is_empty() else rows["value"][0]
+    return 0.0 if rows.is_empty() else rows["value"][0] or 0.0
 
 
 def share_of_class(run: Run, level: str, rank: int) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, Protocol
 
 import polars as pl
@@ -57,37 +58,26 @@ class PhaseRuns:
 
     def residuals(self, phase: Phase, mode: Mode = "recommended") -> pl.DataFrame:
         """The effect of every level of a phase, empty without a run."""
-        return self._table("residuals", phase, mode)
+        return self._table(("residuals", phase, mode), phase, partial(residuals, mode=mode))
 
     def absolutes(self, phase: Phase, mode: Mode = "recommended") -> pl.DataFrame:
         """The metrics of every rater at every level of a phase, empty without a run."""
-        return self._table("absolutes", phase, mode)
+        return self._table(("absolutes", phase, mode), phase, partial(absolutes, mode=mode))
 
     def transfer(self, reference: str, mode: Mode = "recommended") -> pl.DataFrame:
         """Every rater minus the reference under the same config, empty where there is one rater."""
-        key = ("transfer", reference, mode)
-        if key not in self._tables:
-            run = self.runs.get("phase2b")
-            try:
-                if run is None:
-                    raise Problem(self.missing("phase2b"))
-                table = transfer(run.decisions, run.contrasts, reference, mode=mode)
-            except Problem:
-                table = EMPTY
-            self._tables[key] = table
-        return self._tables[key]
+        make = partial(transfer, reference=reference, mode=mode)
+        return self._table(("transfer", reference, mode), "phase2b", make)
 
-    def _table(self, kind: str, phase: Phase, mode: Mode) -> pl.DataFrame:
-        key = (kind, phase, mode)
+    def _table(
+        self, key: tuple[str, ...], phase: Phase, make: Callable[..., pl.DataFrame]
+    ) -> pl.DataFrame:
         if key not in self._tables:
-            make = {"residuals": residuals, "absolutes": absolutes}[kind]
+            self._tables[key] = EMPTY
             run = self.runs.get(phase)
-            try:
-                if run is None:
-                    raise Problem(self.missing(phase))
-                self._tables[key] = make(run.decisions, run.contrasts, mode=mode)
-            except Problem:  # one model at one level: nothing to subtract
-                self._tables[key] = EMPTY
+            with suppress(Problem):  # one model at one level: nothing to subtract
+                if run is not None:
+                    self._tables[key] = make(run.decisions, run.contrasts)
         return self._tables[key]
 
 

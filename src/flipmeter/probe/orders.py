@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from math import factorial
 
@@ -42,27 +43,21 @@ def swapped(n_places: int) -> tuple[int, ...]:
     return tuple(range(n_places))[::-1]
 
 
-def _rotation(turn: int) -> PlaceOrder:
-    def rotated(n_places: int) -> tuple[int, ...]:
-        return tuple((place + turn) % n_places for place in range(n_places))
-
-    return rotated
+def _rotated(n_places: int, turn: int) -> tuple[int, ...]:
+    return tuple((place + turn) % n_places for place in range(n_places))
 
 
-def _permutation(number: int) -> PlaceOrder:
-    def permuted(n_places: int) -> tuple[int, ...]:
-        if n_places <= MOST_PERMUTED:
-            orders = list(permutations(range(n_places)))
-            return orders[number % len(orders)]
-        return shuffled(range(n_places), "place order", number, name=str)
-
-    return permuted
+def _permuted(n_places: int, number: int) -> tuple[int, ...]:
+    if n_places <= MOST_PERMUTED:
+        orders = list(permutations(range(n_places)))
+        return orders[number % len(orders)]
+    return shuffled(range(n_places), "place order", number, name=str)
 
 
 for _turn in range(1, MOST_PLACES):
-    place_orders.add(f"rotated_{_turn}", _rotation(_turn))
+    place_orders.add(f"rotated_{_turn}", partial(_rotated, turn=_turn))
 for _number in range(1, factorial(MOST_PERMUTED)):
-    place_orders.add(f"permuted_{_number}", _permutation(_number))
+    place_orders.add(f"permuted_{_number}", partial(_permuted, number=_number))
 
 
 def distinct(views: Sequence[View], n_places: int) -> list[View]:

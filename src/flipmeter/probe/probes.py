@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from flipmeter.probe.orders import distinct, place_orders
 from flipmeter.registry import Registry
@@ -42,169 +43,121 @@ def base_view(n_classes: int) -> View:
     return View("base", natural(n_classes))
 
 
-def _label_order(n_classes: int) -> tuple[View, ...]:
-    return base_view(n_classes), View("reversed", reversed_order(n_classes))
-
-
-def _demo_order(n_classes: int) -> tuple[View, ...]:
-    order = natural(n_classes)
-    others = ("ascending", "descending", "random")
-    return base_view(n_classes), *(View(name, order, demo_order=name) for name in others)
-
-
-def _placement(n_classes: int) -> tuple[View, ...]:
-    order = natural(n_classes)
-    return (
-        base_view(n_classes),
-        View("after", order, placement="after"),
-        View("split", order, placement="split"),
-    )
-
-
-probes.add(
-    "label_order",
-    Probe(
-        "label_order",
-        "the label list as it is, and reversed",
-        _label_order,
-        (Contrast("P1", ("base", "reversed"), "label list reversed", "label_order"),),
-        needs_demos=False,
-    ),
-)
-probes.add(
-    "demo_order",
-    Probe(
-        "demo_order",
-        "the demonstrations in base, ascending, descending and random order",
-        _demo_order,
-        (
-            Contrast("P2a", ("random", "ascending"), "demos random / ascending", "demo_order"),
-            Contrast("P2b", ("random", "descending"), "demos random / descending", "demo_order"),
-            Contrast("P2c", ("base", "random"), "demos reshuffled", "demo_order"),
-            Contrast(
-                "P2",
-                ("base", "ascending", "descending", "random"),
-                "any order of the demos",
-                "demo_order",
-            ),
-        ),
-    ),
-)
-probes.add(
-    "placement",
-    Probe(
-        "placement",
-        "the demonstrations before, after and around the query",
-        _placement,
-        (
-            Contrast("P3a", ("base", "after"), "demos after the query", "placement"),
-            Contrast("P3b", ("base", "split"), "demos around the query", "placement"),
-            Contrast("P3", ("base", "after", "split"), "any placement of the demos", "placement"),
-        ),
-    ),
-)
-
-
-def _criterion_order(n_classes: int) -> tuple[View, ...]:
-    order = natural(n_classes)
-    return (
-        base_view(n_classes),
-        View("criteria_reversed", order, criterion_order="reversed"),
-        View("criteria_rotated", order, criterion_order="rotated"),
-    )
-
-
-def _system_user(n_classes: int) -> tuple[View, ...]:
-    return base_view(n_classes), View("in_user", natural(n_classes), instructions="user")
-
-
-probes.add(
-    "criterion_order",
-    Probe(
-        "criterion_order",
-        "the criteria of a rubric as written, reversed, and the first one last",
-        _criterion_order,
-        (
-            Contrast("P4a", ("base", "criteria_reversed"), "criteria reversed", "criterion_order"),
-            Contrast("P4b", ("base", "criteria_rotated"), "criteria rotated", "criterion_order"),
-            Contrast(
-                "P4",
-                ("base", "criteria_reversed", "criteria_rotated"),
-                "any order of the criteria",
-                "criterion_order",
-            ),
-        ),
-        needs_demos=False,
-    ),
-)
-probes.add(
-    "system_user",
-    Probe(
-        "system_user",
-        "the instructions in the system message, and at the start of the user's",
-        _system_user,
-        (Contrast("P5", ("base", "in_user"), "instructions in the user message", "system_user"),),
-        needs_demos=False,
-    ),
-)
-
-
-def _pair_order(n_classes: int) -> tuple[View, ...]:
-    return base_view(n_classes), View("swapped", natural(n_classes), place_order="swapped")
-
-
-probes.add(
-    "pair_order",
-    Probe(
-        "pair_order",
-        "the two answers that a judge compares as given, and swapped",
-        _pair_order,
-        (Contrast("P6", ("base", "swapped"), "answers swapped", "pair_order"),),
-        needs_demos=False,
-        moves="pair",
-    ),
-)
-
-
-def _moved(names: Sequence[str], orders: Sequence[str]) -> Callable[[int], tuple[View, ...]]:
-    """Views that show the fields of an item in some orders of places."""
+def _changed(**others: Mapping[str, Any]) -> Callable[[int], tuple[View, ...]]:
+    """The base view, and others by their names with what each changes in it."""
 
     def views(n_classes: int) -> tuple[View, ...]:
-        order, pairs = natural(n_classes), zip(names, orders, strict=True)
-        return base_view(n_classes), *(View(name, order, place_order=one) for name, one in pairs)
+        base = base_view(n_classes)
+        return base, *(replace(base, name=name, **changed) for name, changed in others.items())
 
     return views
 
 
+def _label_order(n_classes: int) -> tuple[View, ...]:
+    return base_view(n_classes), View("reversed", reversed_order(n_classes))
+
+
+def _add(
+    name: str,
+    about: str,
+    views: Callable[[int], tuple[View, ...]],
+    contrasts: Mapping[str, tuple[str, tuple[str, ...]]],
+    *,
+    needs_demos: bool = False,
+    moves: PlaceKind | None = None,
+) -> None:
+    """Add a probe with its contrasts: what each compares, and the views that it is about."""
+    made = tuple(
+        Contrast(contrast, shown, said, name, is_open=moves is not None and moves != "pair")
+        for contrast, (said, shown) in contrasts.items()
+    )
+    probes.add(name, Probe(name, about, views, made, needs_demos=needs_demos, moves=moves))
+
+
+_add(
+    "label_order",
+    "the label list as it is, and reversed",
+    _label_order,
+    {"P1": ("label list reversed", ("base", "reversed"))},
+)
+_DEMO_ORDERS = ("ascending", "descending", "random")
+_add(
+    "demo_order",
+    "the demonstrations in base, ascending, descending and random order",
+    _changed(**{order: {"demo_order": order} for order in _DEMO_ORDERS}),
+    {
+        "P2a": ("demos random / ascending", ("random", "ascending")),
+        "P2b": ("demos random / descending", ("random", "descending")),
+        "P2c": ("demos reshuffled", ("base", "random")),
+        "P2": ("any order of the demos", ("base", *_DEMO_ORDERS)),
+    },
+    needs_demos=True,
+)
+_add(
+    "placement",
+    "the demonstrations before, after and around the query",
+    _changed(after={"placement": "after"}, split={"placement": "split"}),
+    {
+        "P3a": ("demos after the query", ("base", "after")),
+        "P3b": ("demos around the query", ("base", "split")),
+        "P3": ("any placement of the demos", ("base", "after", "split")),
+    },
+    needs_demos=True,
+)
+_add(
+    "criterion_order",
+    "the criteria of a rubric as written, reversed, and the first one last",
+    _changed(
+        criteria_reversed={"criterion_order": "reversed"},
+        criteria_rotated={"criterion_order": "rotated"},
+    ),
+    {
+        "P4a": ("criteria reversed", ("base", "criteria_reversed")),
+        "P4b": ("criteria rotated", ("base", "criteria_rotated")),
+        "P4": ("any order of the criteria", ("base", "criteria_reversed", "criteria_rotated")),
+    },
+)
+_add(
+    "system_user",
+    "the instructions in the system message, and at the start of the user's",
+    _changed(in_user={"instructions": "user"}),
+    {"P5": ("instructions in the user message", ("base", "in_user"))},
+)
+_add(
+    "pair_order",
+    "the two answers that a judge compares as given, and swapped",
+    _changed(swapped={"place_order": "swapped"}),
+    {"P6": ("answers swapped", ("base", "swapped"))},
+    moves="pair",
+)
+
+
 def _add_moving(
-    name: str, about: str, contrast: str, moves: PlaceKind, orders: Sequence[str], prefix: str = ""
+    name: str, about: str, contrast: str, moves: PlaceKind, kind: str, prefix: str = ""
 ) -> None:
     """Add a probe that moves more than two fields, as many ways as differ."""
-    names = [f"{prefix}{order}" for order in orders]
-    said = f"{moves} change places"
-    made = Contrast(contrast, ("base", *names), said, name, is_open=True)
-    views = _moved(names, orders)
-    probes.add(name, Probe(name, about, views, (made,), needs_demos=False, moves=moves))
+    orders = [order for order in place_orders.so_far if order.startswith(kind)]
+    shown = {f"{prefix}{order}": {"place_order": order} for order in orders}
+    said = f"{moves} change places", ("base", *shown)
+    _add(name, about, _changed(**shown), {contrast: said}, moves=moves)
 
 
-_ROTATIONS = [order for order in place_orders.so_far if order.startswith("rotated_")]
-_PERMUTATIONS = [order for order in place_orders.so_far if order.startswith("permuted_")]
 _add_moving(
-    "option_order", "the options of a question in all rotations", "P7", "options", _ROTATIONS
+    "option_order", "the options of a question in all rotations", "P7", "options", "rotated_"
 )
 _add_moving(
     "option_permutations",
     "the options of a question in all orders, of more than 4 in 24 of them",
     "P7x",
     "options",
-    _PERMUTATIONS,
+    "permuted_",
 )
 _add_moving(
     "candidate_order",
     "three or more answers in all rotations",
     "P7c",
     "candidates",
-    _ROTATIONS,
+    "rotated_",
     "candidates_",
 )
 
@@ -215,9 +168,16 @@ def contrasts_of(names: Sequence[str], *, includes_base: bool = True) -> tuple[C
     Where only two views would be left there is no aggregate: placements keep theirs, whose base is
     "before".
     """
-    found = (contrast for name in names for contrast in probes[name].contrasts)
     return tuple(
-        c if includes_base or c.is_open or len(c.views) < 4 else _without_base(c) for c in found
+        replace(
+            contrast,
+            views=tuple(view for view in contrast.views if view != "base"),
+            about=f"{contrast.about}, base left out",
+        )
+        if not (includes_base or contrast.is_open or len(contrast.views) < 4)
+        else contrast
+        for name in names
+        for contrast in probes[name].contrasts
     )
 
 
@@ -228,11 +188,6 @@ def shown_in(contrasts: Iterable[Contrast], views: Collection[str]) -> tuple[Con
         for c in contrasts
     )
     return tuple(c for c in found if len(c.views) > 1)
-
-
-def _without_base(contrast: Contrast) -> Contrast:
-    views = tuple(view for view in contrast.views if view != "base")
-    return replace(contrast, views=views, about=f"{contrast.about}, base left out")
 
 
 def expand(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from flipmeter.prompt.levels import label_formats
 from flipmeter.prompt.pointwise import BREAK, FIELD, Write, paradigms, pointwise
@@ -60,9 +61,18 @@ def class_groups(demos: Sequence[Item]) -> list[dict[Rank, Item]]:
     return [{rank: some[place] for rank, some in by_rank.items()} for place in range(n_groups)]
 
 
+def as_shown(demos: Sequence[Item]) -> list[list[Item]]:
+    """Groups with one demonstration of every class, each in the order of the demonstrations."""
+    places = {demo.id: place for place, demo in enumerate(demos)}
+    return [
+        sorted(group.values(), key=lambda demo: places[demo.id]) for group in class_groups(demos)
+    ]
+
+
 def listwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
     """Ask for the place of an item among one demonstration of each class, in the paper's words."""
-    low, high = _poles(task, view)
+    poles = task.scale.low, task.scale.high
+    low, high = poles if view.is_natural else poles[::-1]
     noun, n_places = task.noun.lower(), len(task.scale)
     header = (
         f"Please perform {task.title} task.\n"
@@ -82,19 +92,14 @@ def listwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Wri
     return _by_group(class_groups(demos), head, rest, answers, view.label_order)
 
 
-def listwise_compare(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
-    """Ask which labelled reference is closest; a reversed list turns the references with it."""
-    return _listwise_compare(task, view, demos, shown=view.label_order)
-
-
-def listwise_relabel(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
-    """Ask which labelled reference is closest; a reversed list only renames the references."""
-    return _listwise_compare(task, view, demos, shown=tuple(sorted(view.label_order)))
-
-
-def _listwise_compare(
-    task: Task, view: View, demos: Sequence[Item], *, shown: Sequence[Rank]
+def listwise_compare(
+    task: Task, style: Style, view: View, demos: Sequence[Item], *, turns: bool = True
 ) -> Write:
+    """Ask which labelled reference is closest; a reversed list turns the references with it.
+
+    One that does not turn only renames them.
+    """
+    shown = view.label_order if turns else tuple(sorted(view.label_order))
     scale, form = task.scale, label_formats["numeric"]
     answers = form.answers(scale, view.label_order)
     n = len(scale)
@@ -128,12 +133,6 @@ def listed(words: Sequence[str]) -> str:
     return f"{most[0]} or {last}" if len(most) == 1 else f"{', '.join(most)}, or {last}"
 
 
-def _poles(task: Task, view: View) -> tuple[str, str]:
-    """The words for the first and the last entry of a list."""
-    poles = task.scale.low, task.scale.high
-    return poles if view.is_natural else poles[::-1]
-
-
 def _by_group(
     groups: Sequence[dict[Rank, Item]],
     head: Callable[[dict[Rank, Item]], Head],
@@ -152,15 +151,11 @@ def _by_group(
 
 def windows(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
     """Ask the pointwise question behind a group of demonstrations; a part is its number."""
-    places = {demo.id: place for place, demo in enumerate(demos)}
-    groups = (sorted(one.values(), key=lambda demo: places[demo.id]) for one in class_groups(demos))
-    writes = [pointwise(task, style, view, group) for group in groups]
-
-    def write(item: Item, part: str) -> Prompt:
-        return writes[int(part)](item, "")
-
-    return write
+    writes = [pointwise(task, style, view, group) for group in as_shown(demos)]
+    return lambda item, part: writes[int(part)](item, "")
 
 
-for _paradigm in (pairwise, listwise, listwise_compare, listwise_relabel, windows):
+for _paradigm in (pairwise, listwise, listwise_compare):
     paradigms.add(_paradigm.__name__, _paradigm)
+paradigms.add("listwise_relabel", partial(listwise_compare, turns=False))
+paradigms.add("windows", windows)

@@ -63,12 +63,12 @@ class LabelFormat:
 
 @dataclass(frozen=True)
 class Mood:
-    """The grammatical form of the instruction, for each clarity."""
+    """The grammatical form of the instruction, for each clarity; `said` fills in the braces."""
 
-    title: Callable[[Task], str]
-    ask: Callable[[HeaderParts], str]
-    minimal: Callable[[Task], str]
-    ordered: Callable[[Task, str], str]
+    title: str
+    ask: str
+    minimal: str
+    ordered: str
 
 
 Header = Callable[[HeaderParts, Mood], tuple[str, ...]]
@@ -112,63 +112,78 @@ connectors.add("newline_tab", "\n\t")
 moods.add(
     "imperative",
     Mood(
-        title=lambda task: f"Please perform {task.title} task.",
-        ask=lambda shown: f"Given the {_noun(shown.task)}, assign a label from [{shown.listing}].",
-        minimal=lambda task: f"Classify the {task.aspect}:",
-        ordered=lambda task, which: (
-            f"Classify the {task.aspect} into one of the following ordered categories, {which}:"
-        ),
+        title="Please perform {title} task.",
+        ask="Given the {noun}, assign a label from [{listing}].",
+        minimal="Classify the {aspect}:",
+        ordered="Classify the {aspect} into one of the following ordered categories, {which}:",
     ),
 )
 moods.add(
     "interrogative",
     Mood(
-        title=lambda task: f"What is the {task.aspect} of the following {_noun(task)}?",
-        ask=lambda shown: f"Which label from [{shown.listing}] do you assign?",
-        minimal=lambda task: f"What is the {task.aspect}?",
-        ordered=lambda task, which: (
-            f"Which of the following ordered categories, {which}, is the {task.aspect}?"
-        ),
+        title="What is the {aspect} of the following {noun}?",
+        ask="Which label from [{listing}] do you assign?",
+        minimal="What is the {aspect}?",
+        ordered="Which of the following ordered categories, {which}, is the {aspect}?",
     ),
 )
 moods.add(
     "indicative",
     Mood(
-        title=lambda task: f"You are performing {task.title} task.",
-        ask=lambda shown: (
-            f"Given the {_noun(shown.task)}, you assign a label from [{shown.listing}]."
-        ),
-        minimal=lambda task: f"You are classifying the {task.aspect}:",
-        ordered=lambda task, which: (
-            f"You are classifying the {task.aspect} into one of the following "
-            f"ordered categories, {which}:"
-        ),
+        title="You are performing {title} task.",
+        ask="Given the {noun}, you assign a label from [{listing}].",
+        minimal="You are classifying the {aspect}:",
+        ordered="You are classifying the {aspect} into one of the following ordered categories, "
+        "{which}:",
     ),
 )
+
+
+def said(text: str, shown: HeaderParts, which: str = "") -> str:
+    """A sentence of a mood about a task: what is asked, and `which` way its labels run."""
+    task, places, span = shown.task, shown.task.places, shown.task.scale.span
+    words = {
+        "title": task.title,
+        "aspect": task.aspect,
+        "noun": task.noun.lower(),
+        "listing": shown.listing,
+        "which": which,
+    }
+    poles = task.scale.low, task.scale.high
+    if places is not None:
+        n, noun = len(places.fields), places.noun.lower()
+        better = "better" if n == 2 else "best"
+        words |= {"all": f"{'two' if n == 2 else n} {noun}s", "each": noun, "better": better}
+        first, second, *_ = (f"{places.noun} {word} is better" for word in places.words)
+        poles = second, first
+    if span is not None:
+        ends = f"from {span.low:g} ({poles[0]}) to {span.high:g} ({poles[1]})"
+        words["numbers"] = f"a number {ends}, decimals allowed"
+    return text.format_map(words)
 
 
 @clarities.register("minimal")
 def minimal(shown: HeaderParts, mood: Mood) -> tuple[str, ...]:
     """Name the task only: what a label means, the demonstrations must tell."""
-    return (mood.minimal(shown.task),)
+    return (said(mood.minimal, shown),)
 
 
 @clarities.register("explicit")
 def explicit(shown: HeaderParts, mood: Mood) -> tuple[str, ...]:
     """Name the task, the label space and the form of the answer."""
-    return mood.title(shown.task), mood.ask(shown), RETURN_ONLY
+    return said(mood.title, shown), said(mood.ask, shown), RETURN_ONLY
 
 
 @clarities.register("ordinal_explicit")
 def ordinal_explicit(shown: HeaderParts, mood: Mood) -> tuple[str, ...]:
     """Say in the first line that the labels are ordered, and which way they run as shown."""
-    return mood.ordered(shown.task, _direction(shown)), mood.ask(shown), RETURN_ONLY
+    return said(mood.ordered, shown, _direction(shown)), said(mood.ask, shown), RETURN_ONLY
 
 
 @clarities.register("reasoned")
 def reasoned(shown: HeaderParts, mood: Mood) -> tuple[str, ...]:
     """Name the task and the label space, and ask for reasons before the label."""
-    return mood.title(shown.task), mood.ask(shown), REASON_FIRST
+    return said(mood.title, shown), said(mood.ask, shown), REASON_FIRST
 
 
 def _direction(shown: HeaderParts) -> str:
@@ -185,7 +200,3 @@ def _direction(shown: HeaderParts) -> str:
         f"where {shown.answers[first]} is most {pole[first_rank]} "
         f"and {shown.answers[last]} is most {pole[last_rank]}"
     )
-
-
-def _noun(task: Task) -> str:
-    return task.noun.lower()

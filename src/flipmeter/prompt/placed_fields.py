@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from flipmeter.prompt.levels import HeaderParts, Mood, label_formats
-from flipmeter.prompt.number_prompts import asking_for_number, ends
 from flipmeter.types import Item, Places, Rank, Task, joined
 
 T = TypeVar("T")
 
 
-def offer(task: Task, label_format: str, ranks: tuple[Rank, ...]) -> HeaderParts:
+def offer(
+    task: Task, label_format: str, ranks: tuple[Rank, ...], size: int | None = None
+) -> HeaderParts:
     """The labels of some classes as a prompt offers them, in the order of their slots.
 
     A class that names a place is written with the word for that place ("A", "B>>A"); words are
-    those of the scale.
+    those of the scale. Of the classes an item has those that its number of filled places allows.
     """
     form, places, scale = label_formats[label_format], task.places, task.scale
+    if places is not None and size is not None:
+        known = places.offered(size)
+        ranks = tuple(rank for rank in ranks if rank in known)
     if scale.span is not None:
-        return HeaderParts(task, (), (), ends(scale.span), is_words=True)
+        ends = f"{scale.span.low:g} to {scale.span.high:g}"
+        return HeaderParts(task, (), (), ends, is_words=True)
     if places is None:
         answers = form.answers(scale, ranks)
         return HeaderParts(task, answers, ranks, form.listing(scale, ranks), form.is_words)
@@ -50,14 +56,6 @@ def by_size(places: Places | None, make: Callable[[int | None], T]) -> Callable[
         return made[size]
 
     return find
-
-
-def offered(task: Task, ranks: tuple[Rank, ...], size: int | None) -> tuple[Rank, ...]:
-    """Of the classes in slots those that an item with this many filled places can have."""
-    if task.places is None or size is None:
-        return ranks
-    known = task.places.offered(size)
-    return tuple(rank for rank in ranks if rank in known)
 
 
 def shown_fields(task: Task, label_format: str, item: Item) -> Iterator[tuple[str, str]]:
@@ -99,79 +97,69 @@ def mood_of(task: Task, mood: Mood, name: str) -> Mood:
     """A mood in the words of a judge, of a question with options, or of a range of numbers."""
     if task.places is not None:
         mood = (_CHOOSING if task.places.kind == "options" else _JUDGING).get(name, mood)
-    return mood if task.scale.span is None else asking_for_number(mood, name, task)
-
-
-def _all(task: Task) -> str:
-    """The fields that are compared, with their number: "two answers"."""
-    assert task.places is not None
-    n, noun = len(task.places.fields), task.places.noun.lower()
-    return f"{'two' if n == 2 else n} {noun}s"
-
-
-def _better(task: Task) -> str:
-    assert task.places is not None
-    return "better" if len(task.places.fields) == 2 else "best"
-
-
-def _each(task: Task) -> str:
-    assert task.places is not None
-    return task.places.noun.lower()
+    if task.scale.span is None:
+        return mood
+    given, compared, ordered = _NUMBERS.get(name, _NUMBERS["imperative"])
+    return replace(mood, ask=compared if task.places else given, ordered=ordered)
 
 
 _JUDGING = {
     "imperative": Mood(
-        title=lambda task: (
-            f"Compare the {task.aspect} of the {_all(task)} and decide which one is "
-            f"{_better(task)}."
-        ),
-        ask=lambda shown: f"Choose a label from [{shown.listing}].",
-        minimal=lambda task: f"Choose the {_better(task)} {_each(task)}:",
-        ordered=lambda task, which: (
-            f"Choose the {_better(task)} {_each(task)} by one of the following ordered labels, "
-            f"{which}:"
-        ),
+        title="Compare the {aspect} of the {all} and decide which one is {better}.",
+        ask="Choose a label from [{listing}].",
+        minimal="Choose the {better} {each}:",
+        ordered="Choose the {better} {each} by one of the following ordered labels, {which}:",
     ),
     "interrogative": Mood(
-        title=lambda task: f"Which of the {_all(task)} has the {_better(task)} {task.aspect}?",
-        ask=lambda shown: f"Which label from [{shown.listing}] do you choose?",
-        minimal=lambda task: f"Which {_each(task)} is {_better(task)}?",
-        ordered=lambda task, which: (
-            f"Which of the following ordered labels, {which}, says which {_each(task)} is "
-            f"{_better(task)}?"
-        ),
+        title="Which of the {all} has the {better} {aspect}?",
+        ask="Which label from [{listing}] do you choose?",
+        minimal="Which {each} is {better}?",
+        ordered="Which of the following ordered labels, {which}, says which {each} is {better}?",
     ),
     "indicative": Mood(
-        title=lambda task: (
-            f"You are comparing the {task.aspect} of {_all(task)} to decide which one is "
-            f"{_better(task)}."
-        ),
-        ask=lambda shown: f"You choose a label from [{shown.listing}].",
-        minimal=lambda task: f"You are choosing the {_better(task)} {_each(task)}:",
-        ordered=lambda task, which: (
-            f"You are choosing the {_better(task)} {_each(task)} by one of the following ordered "
-            f"labels, {which}:"
-        ),
+        title="You are comparing the {aspect} of {all} to decide which one is {better}.",
+        ask="You choose a label from [{listing}].",
+        minimal="You are choosing the {better} {each}:",
+        ordered="You are choosing the {better} {each} by one of the following ordered labels, "
+        "{which}:",
     ),
 }
 # Questions may differ in their number of options, so that the header lists no labels.
 _CHOOSING = {
     "imperative": Mood(
-        title=lambda task: "Answer the question with one of its options.",
-        ask=lambda shown: "Choose the label of the right option.",
-        minimal=lambda task: "Choose the right option:",
-        ordered=lambda task, which: "Choose the right option:",
+        title="Answer the question with one of its options.",
+        ask="Choose the label of the right option.",
+        minimal="Choose the right option:",
+        ordered="Choose the right option:",
     ),
     "interrogative": Mood(
-        title=lambda task: "Which of its options answers the question?",
-        ask=lambda shown: "Which label has the right option?",
-        minimal=lambda task: "Which option is right?",
-        ordered=lambda task, which: "Which option is right?",
+        title="Which of its options answers the question?",
+        ask="Which label has the right option?",
+        minimal="Which option is right?",
+        ordered="Which option is right?",
     ),
     "indicative": Mood(
-        title=lambda task: "You are answering a question with one of its options.",
-        ask=lambda shown: "You choose the label of the right option.",
-        minimal=lambda task: "You are choosing the right option:",
-        ordered=lambda task, which: "You are choosing the right option:",
+        title="You are answering a question with one of its options.",
+        ask="You choose the label of the right option.",
+        minimal="You are choosing the right option:",
+        ordered="You are choosing the right option:",
     ),
 }
+_NUMBERS = {
+    "imperative": (
+        "Given the {noun}, assign a label: {numbers}.",
+        "Assign a label: {numbers}.",
+        "Rate the {aspect} on a scale of numbers, {which}:",
+    ),
+    "interrogative": (
+        "Which label do you assign: {numbers}?",
+        "Which label do you assign: {numbers}?",
+        "Where on a scale of numbers, {which}, is the {aspect}?",
+    ),
+    "indicative": (
+        "Given the {noun}, you assign a label: {numbers}.",
+        "You assign a label: {numbers}.",
+        "You are rating the {aspect} on a scale of numbers, {which}:",
+    ),
+}
+"""How each mood asks for a number about an item, about a comparison, and on an ordered scale."""

@@ -12,7 +12,7 @@ from flipmeter.prompt.levels import (
     moods,
     separators,
 )
-from flipmeter.prompt.placed_fields import by_size, mood_of, offer, offered, shown_fields
+from flipmeter.prompt.placed_fields import by_size, mood_of, offer, shown_fields
 from flipmeter.prompt.template import fill, read_template
 from flipmeter.registry import Registry
 from flipmeter.types import Head, Item, LabelKind, Prompt, Script, Style, Task, View
@@ -34,13 +34,25 @@ BREAK = "\n\n"
 def pointwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
     """The renderer of items under a view: header, demonstrations and one query."""
     labels = [label_of(task, style, view, demo) for demo in demos]
+    return with_labels(
+        task, style, view, demos, lambda shown: _scripts(style, view, shown, demos, labels)
+    )
+
+
+def with_labels(
+    task: Task,
+    style: Style,
+    view: View,
+    demos: Sequence[Item],
+    scripts: Callable[[HeaderParts], Callable[[Item], Script]],
+) -> Write:
+    """The renderer of items that are asked for a label, by the writer for the labels offered."""
     kind = kind_of(task, style, has_demos=bool(demos))
 
     def for_size(size: int | None) -> Callable[[Item], Prompt]:
-        shown = offer(task, style.label_format, offered(task, view.label_order, size))
-        script = _scripts(style, view, shown, demos, labels)
-        span = task.scale.span
-        return lambda item: Prompt(script(item), shown.answers, shown.ranks, kind, span)
+        shown = offer(task, style.label_format, view.label_order, size)
+        script = scripts(shown)
+        return lambda item: Prompt(script(item), shown.answers, shown.ranks, kind, task.scale.span)
 
     find = by_size(task.places, for_size)
     return lambda item, part: find(item)(item)

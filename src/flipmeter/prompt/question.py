@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from flipmeter.prompt.comparing import class_groups
+from flipmeter.prompt.comparing import as_shown, class_groups
 from flipmeter.prompt.levels import HeaderParts, listed_labels
-from flipmeter.prompt.placed_fields import by_size, offer, offered
-from flipmeter.prompt.pointwise import Paradigm, Write, kind_of, label_of, paradigms, unshown
+from flipmeter.prompt.placed_fields import by_size, offer
+from flipmeter.prompt.pointwise import (
+    Paradigm,
+    Write,
+    kind_of,
+    label_of,
+    paradigms,
+    unshown,
+    with_labels,
+)
 from flipmeter.types import (
     FORWARD,
     Example,
     Item,
     Label,
     Posed,
-    Prompt,
     Question,
+    Script,
     Style,
     Task,
     View,
@@ -29,19 +37,14 @@ Pose = Callable[[Item, str], Posed]
 def question(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
     """The renderer of items under a view for a callable: fields, labels and demonstrations."""
     examples = _examples(task, style, view, demos)
-    kind = kind_of(task, style, has_demos=bool(demos))
+    span = task.scale.span
+    ends = None if span is None else (span.low, span.high)
 
-    def for_size(size: int | None) -> Callable[[Item], Prompt]:
-        shown = _offer(task, style, view, size)
-        span = task.scale.span
-        ends = None if span is None else (span.low, span.high)
+    def scripts(shown: HeaderParts) -> Callable[[Item], Script]:
         shared = Question({}, listed_labels(shown), examples, view.placement, span=ends)
-        return lambda item: Prompt(
-            shared.script(item.fields), shown.answers, shown.ranks, kind, span
-        )
+        return lambda item: shared.script(item.fields)
 
-    find = by_size(task.places, for_size)
-    return lambda item, part: find(item)(item)
+    return with_labels(task, style, view, demos, scripts)
 
 
 paradigms.add("question", question)
@@ -49,10 +52,6 @@ paradigms.add("question", question)
 
 def _examples(task: Task, style: Style, view: View, demos: Sequence[Item]) -> tuple[Example, ...]:
     return tuple(Example(dict(demo.fields), label_of(task, style, view, demo)) for demo in demos)
-
-
-def _offer(task: Task, style: Style, view: View, size: int | None) -> HeaderParts:
-    return offer(task, style.label_format, offered(task, view.label_order, size))
 
 
 # --- the question in a prompt -----------------------------------------------------------------
@@ -79,7 +78,7 @@ def _pointwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> P
     is_by_slot = is_listed or kind_of(task, style, has_demos=bool(demos)) == "identifiers"
 
     def for_size(size: int | None) -> Posed:
-        labels = listed_labels(_offer(task, style, view, size))
+        labels = listed_labels(offer(task, style.label_format, view.label_order, size))
         if not is_by_slot:
             labels = tuple(sorted(labels, key=lambda label: label.rank))
         return Posed({}, labels, examples, view.placement, style=style, is_listed=is_listed)
@@ -89,9 +88,7 @@ def _pointwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> P
 
 
 def _windows(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Pose:
-    places = {demo.id: place for place, demo in enumerate(demos)}
-    groups = (sorted(one.values(), key=lambda demo: places[demo.id]) for one in class_groups(demos))
-    poses = [_pointwise(task, style, view, group) for group in groups]
+    poses = [_pointwise(task, style, view, group) for group in as_shown(demos)]
     return lambda item, part: poses[int(part)](item, "")
 
 

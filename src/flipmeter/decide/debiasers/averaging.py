@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from flipmeter.decide.spaces import (
-    LEAST,
     Booleans,
     Floats,
     Ranks,
@@ -41,21 +40,19 @@ class AveragedRanks:
 
 
 def average_ranks(
-    ranks: npt.ArrayLike, *, mode: Mode = "recommended", prefer: int = 0, least: int | None = None
+    ranks: npt.ArrayLike, *, mode: Mode = "recommended", least: int | None = None
 ) -> AveragedRanks:
     """Round the mean class over views (items x views), as label and demo averaging do.
 
-    At .5, `paper` takes the upper class. `recommended` takes the one nearer to the preferred view,
-    so that of two neighbouring classes the preferred view's own is kept.
+    At .5, `paper` takes the upper class. `recommended` takes the one nearer to the first view, so
+    that of two neighbouring classes the first view's own is kept.
     """
     ranks = _rank_table(ranks)
-    if not 0 <= prefer < ranks.shape[1]:
-        raise Problem(f"there is no view {prefer} to prefer; views are 0 to {ranks.shape[1] - 1}")
     n, total, counted = _summed(ranks, least)
     below, rest = np.divmod(total, n)
     tied = counted & (2 * rest == n)
     up = 2 * rest > n
-    up |= tied & (True if mode == "paper" else ranks[:, prefer] > below)
+    up |= tied & (True if mode == "paper" else ranks[:, 0] > below)
     return AveragedRanks(np.where(counted, below + up, 0), tied)
 
 
@@ -83,7 +80,6 @@ def average_probabilities(
     orders: npt.ArrayLike,
     *,
     mean: Literal["geometric", "arithmetic"] = "geometric",
-    floor: float = LEAST,
     least: int | None = None,
 ) -> Floats:
     """The mean over views, by class (items x views x slots in, items x classes out).
@@ -95,7 +91,7 @@ def average_probabilities(
     p = several_views(p)
     parts = by_class(p, orders)
     if mean == "geometric":
-        parts = logs(parts, floor)
+        parts = logs(parts)
     seen = ~np.isnan(parts[..., :1])
     n = seen.sum(axis=1)
     # Sorted, so that the sum is the same to the last bit in whichever order the views come.

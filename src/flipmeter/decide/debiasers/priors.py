@@ -19,7 +19,6 @@ from flipmeter.decide.spaces import (
     FLOOR,
     OFF_SIMPLEX,
     Floats,
-    by_slot,
     label_orders,
     logs,
     probabilities,
@@ -35,33 +34,28 @@ N_PSEUDO_TEXTS = 20
 
 @dataclass(frozen=True)
 class Prior:
-    """A model's preference for slots, and the items it was estimated from.
-
-    `in_sample` says that the items it was estimated from are among those it corrects.
-    """
+    """A model's preference for slots, how it was estimated, and from how many items."""
 
     weights: tuple[float, ...]
     form: str
     n_items: int
-    n_views: int = 1
-    in_sample: bool = False
 
     def __post_init__(self) -> None:
         if min(self.weights) <= 0 or abs(sum(self.weights) - 1) > OFF_SIMPLEX:
             raise Problem(f"a prior is positive and sums to 1; got {list(self.weights)}")
 
 
-def pride_paper_prior(p: npt.ArrayLike, orders: npt.ArrayLike, *, in_sample: bool = False) -> Prior:
+def pride_paper_prior(p: npt.ArrayLike, orders: npt.ArrayLike) -> Prior:
     """Average probabilities over items and the natural and reversed order, as the paper does.
 
     What the items say is in it: it is a prior only if their classes are spread evenly.
     """
     p, orders = _complete(p, orders)
     _need_mirrored(orders)
-    return _prior(p.mean(axis=(0, 1)), "pride_paper", p, in_sample)
+    return _prior(p.mean(axis=(0, 1)), "pride_paper", p)
 
 
-def pride_odd_prior(p: npt.ArrayLike, orders: npt.ArrayLike, *, in_sample: bool = False) -> Prior:
+def pride_odd_prior(p: npt.ArrayLike, orders: npt.ArrayLike) -> Prior:
     """Estimate what the natural and reversed order tell: preference of a slot over its mirror.
 
     What a slot and its mirror have in common cannot be told from content, and stays.
@@ -69,12 +63,10 @@ def pride_odd_prior(p: npt.ArrayLike, orders: npt.ArrayLike, *, in_sample: bool 
     p, orders = _complete(p, orders)
     _need_mirrored(orders)
     mean = logs(p).mean(axis=(0, 1))
-    return _prior(softmax((mean - mean[::-1]) / 2), "pride_odd", p, in_sample)
+    return _prior(softmax((mean - mean[::-1]) / 2), "pride_odd", p)
 
 
-def pride_cyclic_prior(
-    p: npt.ArrayLike, orders: npt.ArrayLike, *, in_sample: bool = False
-) -> Prior:
+def pride_cyclic_prior(p: npt.ArrayLike, orders: npt.ArrayLike) -> Prior:
     """Estimate the whole slot preference from orders in which every class visits every slot."""
     p, orders = _complete(p, orders)
     visits = _visits(orders)
@@ -83,7 +75,7 @@ def pride_cyclic_prior(
             "a cyclic prior needs every class at every slot equally often, as in rotations(M); "
             f"got the orders {orders.tolist()}"
         )
-    return _prior(softmax(logs(p).mean(axis=1)).mean(axis=0), "pride_cyclic", p, in_sample)
+    return _prior(softmax(logs(p).mean(axis=1)).mean(axis=0), "pride_cyclic", p)
 
 
 def contextual_prior(
@@ -94,38 +86,23 @@ def contextual_prior(
     return _prior(p.mean(axis=0), form, p)
 
 
-def batch_prior(
-    p: npt.ArrayLike,
-    orders: npt.ArrayLike | None = None,
-    *,
-    target: npt.ArrayLike | None = None,
-    in_sample: bool = True,
-) -> Prior:
+def batch_prior(p: npt.ArrayLike) -> Prior:
     """Average what a model answers to a batch (items x slots), in one order.
 
-    Without a target, the classes of the batch must be about equally frequent: true prevalence is
-    divided out with the preference. `target` is that prevalence by class, and is left in; it needs
-    the order of the batch.
+    The classes of the batch must be about equally frequent: true prevalence is divided out with
+    the preference.
     """
     p = _answered(p)
-    mean = p.mean(axis=0)
-    if target is not None:
-        if orders is None:
-            raise Problem("a target prior is by class; pass the order of the batch too")
-        mean = softmax(logs(mean) - logs(by_slot(target, orders)))
-    return _prior(mean, "batch", p, in_sample)
+    return _prior(p.mean(axis=0), "batch", p)
 
 
-def divide(p: npt.ArrayLike, prior: Prior, *, strength: float = 1.0) -> Floats:
-    """Divide probabilities by slot by a prior, and renormalise; what was 0 stays 0.
-
-    A strength below 1 takes out a part only (`gamma` of batch calibration with labels).
-    """
+def divide(p: npt.ArrayLike, prior: Prior) -> Floats:
+    """Divide probabilities by slot by a prior, and renormalise; what was 0 stays 0."""
     p = probabilities(p)
     if len(prior.weights) != p.shape[-1]:
         raise Problem(f"a prior over {len(prior.weights)} slots does not fit {p.shape[-1]} slots")
     log = np.where(p == 0, -np.inf, np.log(np.where(p == 0, 1.0, p)))
-    return softmax(log - strength * np.log(prior.weights))
+    return softmax(log - np.log(prior.weights))
 
 
 def pseudo_texts(corpus: Sequence[str], n: int = N_PSEUDO_TEXTS, seed: int = 0) -> tuple[str, ...]:
@@ -147,10 +124,9 @@ def pseudo_texts(corpus: Sequence[str], n: int = N_PSEUDO_TEXTS, seed: int = 0) 
     )
 
 
-def _prior(weights: Floats, form: str, p: Floats, in_sample: bool = False) -> Prior:
+def _prior(weights: Floats, form: str, p: Floats) -> Prior:
     weights = np.maximum(weights / weights.sum(), FLOOR)
-    n_views = p.shape[1] if p.ndim == 3 else 1
-    return Prior(tuple((weights / weights.sum()).tolist()), form, len(p), n_views, in_sample)
+    return Prior(tuple((weights / weights.sum()).tolist()), form, len(p))
 
 
 def _complete(p: npt.ArrayLike, orders: npt.ArrayLike) -> tuple[Floats, npt.NDArray[np.int64]]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from flipmeter.decide.pipelines.orbit import orbit
 from flipmeter.decide.pipelines.pipeline import (
     Asked,
-    Counted,
-    Heard,
-    Pointwise,
+    ByItem,
     Traits,
     drawn,
     pipelines,
-    unheard,
+    pointwise,
+    with_draws,
 )
 from flipmeter.decide.symmetries import Turns
 from flipmeter.types import NO_CLASS, Answer, Ask, Decision, Item, Places, Rank
@@ -45,10 +43,6 @@ def agreed(ranks: Sequence[Rank], places: Places) -> Decision:
     favoured = {places.favoured(rank) for rank in ranks}
     if len(favoured) == 1 and favoured != {None}:
         return Decision(min(ranks, key=lambda rank: _off_middle(rank, places)))
-    return _tied(places)
-
-
-def _tied(places: Places) -> Decision:
     tie = even_class(places)
     return Decision(tie, tie_decided=True) if tie else Decision(NO_CLASS, fault="ambiguous")
 
@@ -60,58 +54,45 @@ def most_said(ranks: Sequence[Rank], places: Places) -> Decision:
     return agreed([rank for rank, n in counts.items() if n == most], places)
 
 
-@dataclass(frozen=True)
-class BothOrders:
+def _both_orders(about: str, settle: Settle, n_draws: int = 1) -> ByItem:
     """Ask about a pair in both orders, once or several times, and put the answers together."""
 
-    traits: Traits
-    n_draws: int = 1
+    def asks(item: Item, panel: Asked) -> list[Ask]:
+        views = _BOTH(panel.view, n_places=2)
+        return [Ask(item, drawn(view, draw)) for view in views for draw in range(n_draws)]
 
-    def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
-        return unheard((ask for item in panel.items for ask in self._asks(item, panel)), heard)
-
-    def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
-        answers = [[heard[ask] for ask in self._asks(item, panel)] for item in panel.items]
-        return [self._decided(some, panel.places) for some in answers]
-
-    def _decided(self, answers: Sequence[Answer], places: Places | None) -> Decision:
+    def decide(answers: Sequence[Answer], places: Places | None) -> Decision:
         """Decide where both orders have an answer; one order alone would bring its bias back."""
         assert places is not None, "only a dataset with a pair of fields is asked in both orders"
-        each = answers[: self.n_draws], answers[self.n_draws :]
-        for some in each:
+        for some in (answers[:n_draws], answers[n_draws:]):
             if not any(answer.rank for answer in some):
                 return Decision(NO_CLASS, fault=some[0].fault or "unparsed")
-        ranks = [answer.rank for some in each for answer in some if answer.rank]
-        return agreed(ranks, places) if self.n_draws == 1 else most_said(ranks, places)
+        return settle([answer.rank for answer in answers if answer.rank], places)
 
-    def _asks(self, item: Item, panel: Asked) -> list[Ask]:
-        return [
-            Ask(item, drawn(view, draw))
-            for view in _BOTH(panel.view, n_places=2)
-            for draw in range(self.n_draws)
-        ]
+    return ByItem(
+        Traits(about, turns=_BOTH, moves="pair"),
+        asks,
+        lambda panel, answers: [decide(some, panel.places) for some in answers],
+    )
 
 
+Settle = Callable[[Sequence[Rank], Places], Decision]
 _BOTH = Turns(places="reversal")
 _ONE = Traits(
     "a pair of answers in the order of the view, one answer; 1 call",
     takes_numbers=True,
     moves="pair",
 )
-_AGREE = Traits(
-    "a pair in both orders; contradicting answers are a tie; 2 calls", turns=_BOTH, moves="pair"
-)
-pipelines.add("pair", lambda mode: Pointwise(_ONE))
-pipelines.add("pair+agree", lambda mode: BothOrders(_AGREE))
-pipelines.add(
-    "pair+mean",
-    orbit("probabilities of a pair in both orders, geometric mean; 2 calls", _BOTH, moves="pair"),
-)
+_AGREE = "a pair in both orders; contradicting answers are a tie; 2 calls"
+_VOTE = "a pair in both orders, the most frequent class; 2 calls per draw"
+_MEAN = "probabilities of a pair in both orders, geometric mean; 2 calls"
 
 
-def _vote(n_draws: int) -> BothOrders:
-    about = "a pair in both orders, the most frequent class; 2 calls per draw"
-    return BothOrders(Traits(about, turns=_BOTH, moves="pair"), n_draws)
+def _vote(n_draws: int) -> ByItem:
+    return _both_orders(_VOTE, most_said if n_draws > 1 else agreed, n_draws)
 
 
-pipelines.add("pair+vote", Counted(_vote, USUAL_DRAWS, MOST_DRAWS))
+pipelines.add("pair", lambda mode: pointwise(_ONE))
+pipelines.add("pair+agree", lambda mode: _both_orders(_AGREE, agreed))
+pipelines.add("pair+mean", orbit(_MEAN, _BOTH, moves="pair"))
+pipelines.add("pair+vote", with_draws(_vote, USUAL_DRAWS, MOST_DRAWS))

@@ -12,14 +12,9 @@ from flipmeter.decide.spaces import Floats, Ranks
 from flipmeter.types import Answer, Decision, Fault, Item, Places, Rank
 
 
-def row_of(answer: Answer, n_classes: int) -> tuple[float, ...]:
-    """The probabilities of slots, NaN where a reply had none."""
-    return by_slot(answer, n_classes) or (np.nan,) * n_classes
-
-
 def table_of(answers: Iterable[Answer], n_classes: int) -> Floats:
-    """Answers x slots."""
-    rows = [row_of(answer, n_classes) for answer in answers]
+    """Answers x slots, NaN where a reply had no probabilities."""
+    rows = [by_slot(answer, n_classes) or (np.nan,) * n_classes for answer in answers]
     return np.array(rows, dtype=np.float64).reshape(len(rows), n_classes)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ from flipmeter.decide.pipelines.choosing import decisions, first_fault, table_of
 from flipmeter.decide.pipelines.orbit import Orbit, orbit
 from flipmeter.decide.pipelines.pipeline import (
     Asked,
+    ByItem,
     Calibration,
     Heard,
     Open,
@@ -34,10 +36,10 @@ from flipmeter.decide.pipelines.pipeline import (
     pipelines,
     unheard,
 )
-from flipmeter.decide.spaces import by_class, rotations
+from flipmeter.decide.spaces import Floats, by_class, rotations
 from flipmeter.decide.symmetries import Turns
 from flipmeter.registry import Registry
-from flipmeter.types import NO_CLASS, Ask, Decision, Item, Mode, Rank, View
+from flipmeter.types import NO_CLASS, Answer, Ask, Decision, Item, Mode, Rank, View
 
 Views = Callable[[View], tuple[View, ...]]
 """The views that are put together for the view of a condition."""
@@ -69,24 +71,53 @@ def _with_labels(view: View, order: tuple[Rank, ...]) -> View:
     return replace(view, name=f"{view.name}, labels {shown}", label_order=order)
 
 
-@dataclass(frozen=True)
-class Averaged:
-    """Ask under several views and round the mean class."""
+def _averaged(about: str, axis: str, views: Views) -> Open:
+    """A pipeline that asks under the views of an axis and rounds the mean class."""
+    traits = Traits(
+        about,
+        consumes=frozenset({axis}),
+        needs_demos=axis == "demo_order",
+        needs_order=True,
+    )
 
-    traits: Traits
-    views: Views
-    mode: Mode = "recommended"
-
-    def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
-        return unheard((ask for item in panel.items for ask in self._asks(item, panel)), heard)
-
-    def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
-        answers = [[heard[ask] for ask in self._asks(item, panel)] for item in panel.items]
+    def settle(answers: Sequence[Sequence[Answer]], mode: Mode) -> list[Decision]:
         ranks = [[answer.rank for answer in some] for some in answers]
-        return decisions(average_ranks(ranks, mode=self.mode), answers)
+        return decisions(average_ranks(ranks, mode=mode), answers)
 
-    def _asks(self, item: Item, panel: Asked) -> list[Ask]:
-        return [Ask(item, view) for view in self.views(panel.view)]
+    return lambda mode: ByItem(
+        traits,
+        lambda item, panel: [Ask(item, view) for view in views(panel.view)],
+        lambda panel, answers: settle(answers, mode),
+    )
+
+
+def _between_demos(mode: Mode) -> Orbit:
+    """Average over two orders of the demonstrations that are the same whatever the view shows."""
+    traits = Traits(
+        "probabilities with demonstrations ascending and descending, geometric mean",
+        consumes=frozenset({"demo_order"}),
+        needs_demos=True,
+        needs_scores=True,
+    )
+    return Orbit(traits, lambda view, *sizes: both_demo_orders(view), mode=mode)
+
+
+_LABELS_AVERAGED = _averaged(
+    "class in natural and reversed label order, averaged", "label_order", both_label_orders
+)
+_DEMOS_AVERAGED = _averaged(
+    "class with demonstrations ascending and descending, averaged", "demo_order", both_demo_orders
+)
+_LABELS_COMBINED = orbit(
+    "probabilities in natural and reversed label order, geometric mean", Turns(labels="reversal")
+)
+pipelines.add("pointwise+label_average", _LABELS_AVERAGED)
+pipelines.add("pointwise+label_average_probabilities", _LABELS_COMBINED)
+pipelines.add("pointwise+demo_average", _DEMOS_AVERAGED)
+pipelines.add("pointwise+demo_average_probabilities", _between_demos)
+
+
+# --- what a slot adds -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -109,10 +140,10 @@ class Corrected:
     mode: Mode = "recommended"
 
     def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
-        return unheard([*self._own(panel), *self.bias.asks(panel)], heard)
+        return unheard([*_own(panel), *self.bias.asks(panel)], heard)
 
     def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
-        answers = [heard[ask] for ask in self._own(panel)]
+        answers = [heard[ask] for ask in _own(panel)]
         orders = [meant(answer, panel.view.label_order) for answer in answers]
         prior = self.bias.prior(panel, heard)
         if prior is None:
@@ -122,23 +153,17 @@ class Corrected:
         choice = choose(corrected, orders, mode=self.mode)
         return decisions(choice, [[answer] for answer in answers], by_class(corrected, orders))
 
-    def _own(self, panel: Asked) -> list[Ask]:
-        return [Ask(item, panel.view) for item in panel.items]
+
+def _own(panel: Asked) -> list[Ask]:
+    return [Ask(item, panel.view) for item in panel.items]
 
 
-def _learned(views: Views, estimate: Callable[..., Prior], *, in_sample: bool) -> Bias:
-    """Learn from calibration items under several label orders."""
-
-    def asks(panel: Asked) -> list[Ask]:
-        return [Ask(item, view) for item in panel.calibration for view in views(panel.view)]
+def _learned(asks: Callable[[Asked], Sequence[Ask]], estimate: Callable[[Floats], Prior]) -> Bias:
+    """Learn from the answers to some questions, a row of probabilities each."""
 
     def prior(panel: Asked, heard: Heard) -> Prior | None:
-        shown = views(panel.view)
-        rows = table_of((heard[ask] for ask in asks(panel)), panel.n_classes)
-        p = rows.reshape(len(panel.calibration), len(shown), panel.n_classes)
-        if np.isnan(p).any(axis=(1, 2)).all():
-            return None
-        return estimate(p, [view.label_order for view in shown], in_sample=in_sample)
+        p = table_of((heard[ask] for ask in asks(panel)), panel.n_classes)
+        return None if np.isnan(p).all() else estimate(p)
 
     return Bias(asks, prior)
 
@@ -154,9 +179,21 @@ def _null(
             for number, text in enumerate(texts(panel), 1)
         ]
 
+    return _learned(asks, partial(contextual_prior, form=form))
+
+
+def _turned(views: Views, estimate: Callable[..., Prior]) -> Bias:
+    """Learn from calibration items under several label orders."""
+
+    def asks(panel: Asked) -> list[Ask]:
+        return [Ask(item, view) for item in panel.calibration for view in views(panel.view)]
+
     def prior(panel: Asked, heard: Heard) -> Prior | None:
-        p = table_of((heard[ask] for ask in asks(panel)), panel.n_classes)
-        return None if np.isnan(p).all() else contextual_prior(p, form=form)
+        orders = [view.label_order for view in views(panel.view)]
+        rows = table_of((heard[ask] for ask in asks(panel)), panel.n_classes)
+        p = rows.reshape(len(panel.calibration), len(orders), panel.n_classes)
+        is_unread = np.isnan(p).any(axis=(1, 2)).all()
+        return None if is_unread else estimate(p, orders)
 
     return Bias(asks, prior)
 
@@ -164,38 +201,6 @@ def _null(
 def _of_domain(panel: Asked) -> Sequence[str]:
     texts = [item.text for item in (*panel.calibration, *panel.demos)]
     return pseudo_texts(texts, seed=panel.seed)
-
-
-def _batch() -> Bias:
-    """Learn from the items themselves, all together."""
-
-    def prior(panel: Asked, heard: Heard) -> Prior | None:
-        p = table_of((heard[Ask(item, panel.view)] for item in panel.items), panel.n_classes)
-        return None if np.isnan(p).all() else batch_prior(p)
-
-    return Bias(lambda panel: (), prior)
-
-
-def _averaged(about: str, axis: str, views: Views) -> Open:
-    """A pipeline that asks under the views of an axis and rounds the mean class."""
-    traits = Traits(
-        about,
-        consumes=frozenset({axis}),
-        needs_demos=axis == "demo_order",
-        needs_order=True,
-    )
-    return lambda mode: Averaged(traits, views, mode)
-
-
-def _between_demos(mode: Mode) -> Orbit:
-    """Average over two orders of the demonstrations that are the same whatever the view shows."""
-    traits = Traits(
-        "probabilities with demonstrations ascending and descending, geometric mean",
-        consumes=frozenset({"demo_order"}),
-        needs_demos=True,
-        needs_scores=True,
-    )
-    return Orbit(traits, lambda view, *sizes: both_demo_orders(view), mode=mode)
 
 
 @dataclass(frozen=True)
@@ -221,12 +226,12 @@ debiasers.follow(lambda name, debiaser: pipelines.add(f"pointwise+{name}", debia
 
 _PRIDE_PAPER = Debiaser(
     "probabilities divided by their mean over some test items in both label orders",
-    _learned(both_label_orders, pride_paper_prior, in_sample=True),
+    _turned(both_label_orders, pride_paper_prior),
     "test",
 )
 _PRIDE_ODD = Debiaser(
     "probabilities divided by a slot prior from two label orders",
-    _learned(both_label_orders, pride_odd_prior, in_sample=False),
+    _turned(both_label_orders, pride_odd_prior),
     "apart",
 )
 
@@ -236,33 +241,13 @@ def _contextual(texts: Sequence[str], paper: Debiaser | None = None) -> Debiaser
     return Debiaser(about, _null(lambda panel: texts, "contextual"), paper=paper)
 
 
-_OPEN: dict[str, Open] = {
-    "label_average": _averaged(
-        "class in natural and reversed label order, averaged",
-        "label_order",
-        both_label_orders,
-    ),
-    "label_average_probabilities": orbit(
-        "probabilities in natural and reversed label order, geometric mean",
-        Turns(labels="reversal"),
-    ),
-    "demo_average": _averaged(
-        "class with demonstrations ascending and descending, averaged",
-        "demo_order",
-        both_demo_orders,
-    ),
-    "demo_average_probabilities": _between_demos,
-}
-for _name, _open in _OPEN.items():
-    pipelines.add(f"pointwise+{_name}", _open)
-
 debiasers.add("pride_paper", _PRIDE_PAPER)
 debiasers.add("pride_odd", _PRIDE_ODD)
 debiasers.add(
     "pride_cyclic",
     Debiaser(
         "probabilities divided by a slot prior from all rotations of the labels",
-        _learned(all_rotations, pride_cyclic_prior, in_sample=False),
+        _turned(all_rotations, pride_cyclic_prior),
         "apart",
     ),
 )
@@ -277,5 +262,8 @@ debiasers.add(
     ),
 )
 debiasers.add(
-    "batch", Debiaser("probabilities divided by their mean over all items", _batch(), "batch")
+    "batch",
+    Debiaser(
+        "probabilities divided by their mean over all items", _learned(_own, batch_prior), "batch"
+    ),
 )

@@ -94,20 +94,10 @@ def corrected(p: Floats, batch: Floats) -> Floats:
     return divide(p, batch_prior(batch)) if (~np.isnan(batch)).any() else np.full_like(p, np.nan)
 
 
-def orbit(
-    about: str,
-    turns: Turns,
-    *,
-    moves: PlaceKind | None = None,
-) -> Open:
+def orbit(about: str, turns: Turns, *, moves: PlaceKind | None = None) -> Open:
     """A pipeline that averages geometrically over the orders of some turns."""
-    traits = Traits(
-        about,
-        needs_demos=bool(turns.demos),
-        needs_scores=True,
-        moves=moves,
-        turns=turns,
-    )
+    has_demos = bool(turns.demos)
+    traits = Traits(about, needs_demos=has_demos, needs_scores=True, moves=moves, turns=turns)
     return lambda mode: Orbit(traits, turns, mode=mode)
 
 
@@ -141,4 +131,5 @@ _OPTIONS: dict[str, Sequence[str]] = {
     "mean": _MEANS,
     "prior": ("batch", "calibrated"),
 }
-pipelines.add("orbit", WithOptions(_chosen, _OPTIONS))
+_TAKES = "; ".join(" or ".join(words) for words in _OPTIONS.values())
+pipelines.add("orbit", WithOptions(_chosen, _OPTIONS, _TAKES))

@@ -128,52 +128,36 @@ def open_pipeline(name: str) -> Pipeline:
 
 
 @dataclass(frozen=True)
-class Counted:
-    """A factory of pipelines that take a number of draws."""
-
-    make: Callable[[int], Pipeline]
-    usual: int
-    most: int
-
-    def __call__(self, mode: Mode) -> Pipeline:
-        return self.make(self.usual)
-
-    def given(self, words: Sequence[str]) -> Open | None:
-        """The factory of the pipeline with a number of draws, None for anything else."""
-        n_draws = int(words[0]) if len(words) == 1 and _NUMBER.fullmatch(words[0]) else 0
-        return (lambda mode: self.make(n_draws)) if 1 <= n_draws <= self.most else None
-
-    @property
-    def takes(self) -> str:
-        return f"1 to {self.most} draws"
-
-
-@dataclass(frozen=True)
 class WithOptions:
     """A factory of pipelines that take options, by the words for them in brackets.
 
-    Each word sets one option; `options` has the words of every option, the usual one first.
+    Each word sets one option; `options` has the words of every option, the usual one first, and
+    `takes` says what they are.
     """
 
     make: Callable[[Mapping[str, str], Mode], Pipeline]
     options: Mapping[str, Sequence[str]]
+    takes: str
 
     def __call__(self, mode: Mode) -> Pipeline:
         return self.make({}, mode)
 
     def given(self, words: Sequence[str]) -> Open | None:
         """The factory of the pipeline with these options, None if a word is unknown."""
-        chosen = {self._option(word): word for word in words}
+        known = {word: name for name, words in self.options.items() for word in words}
+        chosen = {known.get(word, ""): word for word in words}
         if "" in chosen or len(chosen) < len(words) or not words:
             return None
         return lambda mode: self.make(chosen, mode)
 
-    def _option(self, word: str) -> str:
-        return next((name for name, words in self.options.items() if word in words), "")
 
-    @property
-    def takes(self) -> str:
-        return "; ".join(" or ".join(words) for words in self.options.values())
+def with_draws(make: Callable[[int], Pipeline], usual: int, most: int) -> WithOptions:
+    """A factory of pipelines that take a number of draws."""
+    return WithOptions(
+        lambda options, mode: make(int(options.get("draws", usual))),
+        {"draws": [str(n) for n in range(1, most + 1)]},
+        f"1 to {most} draws",
+    )
 
 
 def _opened(plain: str) -> Open:
@@ -181,7 +165,7 @@ def _opened(plain: str) -> Open:
     if found is None or plain in pipelines:
         return pipelines[plain]
     made, words = pipelines[found[1]], found[2].split()
-    if not isinstance(made, Counted | WithOptions):
+    if not isinstance(made, WithOptions):
         raise Problem(f"'{plain}': the pipeline '{found[1]}' takes no options")
     given = made.given(words)
     if given is None:
@@ -190,7 +174,6 @@ def _opened(plain: str) -> Open:
 
 
 _OPTIONS = re.compile(r"([^()]+)\(([^()]*)\)")
-_NUMBER = re.compile(r"\d{1,6}")
 
 
 def in_mode(name: str, mode: Mode) -> str:
@@ -226,36 +209,43 @@ def by_slot(answer: Answer, n_classes: int) -> tuple[float, ...] | None:
 
 def decided(answer: Answer, order: Sequence[Rank]) -> Decision:
     """Take one answer for the decision, its probabilities by class instead of by slot."""
+    p, by_class = by_slot(answer, len(order)), None
+    if p is not None:
+        placed = sorted(zip(meant(answer, order), p, strict=True))
+        by_class = tuple(chance for _, chance in placed)
     return Decision(
         answer.rank,
         answer.slot,
         answer.fault,
-        probabilities=_by_class(by_slot(answer, len(order)), meant(answer, order)),
+        probabilities=by_class,
         label_mass=answer.label_mass,
     )
 
 
-def _by_class(
-    probabilities: Sequence[float] | None, order: Sequence[Rank]
-) -> tuple[float, ...] | None:
-    """Reorder the probabilities of slots by the classes shown there."""
-    if probabilities is None:
-        return None
-    return tuple(p for _, p in sorted(zip(order, probabilities, strict=True)))
-
-
 @dataclass(frozen=True)
-class Pointwise:
-    """One prompt, one answer: the answer is the decision."""
+class ByItem:
+    """Ask some questions about every item, all at once, and settle it by their answers."""
 
-    traits: Traits = Traits("one prompt with all demonstrations, one answer", takes_numbers=True)
+    traits: Traits
+    about: Callable[[Item, Asked], Sequence[Ask]]
+    join: Callable[[Asked, Sequence[Sequence[Answer]]], Sequence[Decision]]
 
     def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
-        return () if heard else [Ask(item, panel.view) for item in panel.items]
+        return () if heard else [ask for item in panel.items for ask in self.about(item, panel)]
 
     def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
-        order = panel.view.label_order
-        return [decided(heard[Ask(item, panel.view)], order) for item in panel.items]
+        answers = [[heard[ask] for ask in self.about(item, panel)] for item in panel.items]
+        return self.join(panel, answers)
 
 
-pipelines.add("pointwise", lambda mode: Pointwise())
+def pointwise(traits: Traits) -> ByItem:
+    """One prompt, one answer: the answer is the decision."""
+    return ByItem(
+        traits,
+        lambda item, panel: [Ask(item, panel.view)],
+        lambda panel, answers: [decided(one, panel.view.label_order) for (one,) in answers],
+    )
+
+
+_POINTWISE = Traits("one prompt with all demonstrations, one answer", takes_numbers=True)
+pipelines.add("pointwise", lambda mode: pointwise(_POINTWISE))

@@ -7,7 +7,7 @@ cost. Neither rules anything out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,25 +15,24 @@ from flipmeter.base.chance import shuffled
 from flipmeter.decide.debiasers.averaging import choose
 from flipmeter.decide.pipelines.choosing import decisions, is_ordered, precedence
 from flipmeter.decide.pipelines.orbit import Orbit
-from flipmeter.decide.pipelines.pipeline import Asked, Counted, Heard, Traits, drawn, pipelines
-from flipmeter.types import Ask, Decision, Item, View
+from flipmeter.decide.pipelines.pipeline import (
+    Asked,
+    ByItem,
+    Traits,
+    drawn,
+    pipelines,
+    with_draws,
+)
+from flipmeter.types import Answer, Ask, Decision, View
 
 USUAL_DRAWS, MOST_DRAWS = 5, 99
 TEMPERATURE = 0.7
 
 
-@dataclass(frozen=True)
-class Votes:
+def votes(n_draws: int) -> ByItem:
     """Ask the same prompt several times, and take the class of most answers."""
 
-    traits: Traits
-    n_draws: int
-
-    def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
-        return () if heard else [ask for item in panel.items for ask in self._asks(item, panel)]
-
-    def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
-        answers = [[heard[ask] for ask in self._asks(item, panel)] for item in panel.items]
+    def join(panel: Asked, answers: Sequence[Sequence[Answer]]) -> list[Decision]:
         ranks = np.array([[answer.rank for answer in some] for some in answers], dtype=np.int64)
         counts = np.stack([(ranks == rank).sum(axis=-1) for rank in sorted(panel.view.label_order)])
         with np.errstate(invalid="ignore"):  # no readable draw: no class
@@ -42,8 +41,15 @@ class Votes:
         choice = choose(shares, precedence=first, ordered=is_ordered(panel))
         return decisions(choice, answers, shares)
 
-    def _asks(self, item: Item, panel: Asked) -> list[Ask]:
-        return [Ask(item, drawn(panel.view, draw)) for draw in range(self.n_draws)]
+    return ByItem(
+        Traits(
+            f"the same prompt several times, the most frequent class; 1 call per draw, at "
+            f"temperature {TEMPERATURE} where the study is greedy",
+            temperature=TEMPERATURE,
+        ),
+        lambda item, panel: [Ask(item, drawn(panel.view, draw)) for draw in range(n_draws)],
+        join,
+    )
 
 
 def random_orders(n_draws: int) -> Orbit:
@@ -65,10 +71,5 @@ def random_orders(n_draws: int) -> Orbit:
     return Orbit(Traits(about, needs_scores=True), views)
 
 
-_VOTES = Traits(
-    f"the same prompt several times, the most frequent class; 1 call per draw, at temperature "
-    f"{TEMPERATURE} where the study is greedy",
-    temperature=TEMPERATURE,
-)
-pipelines.add("votes", Counted(lambda n: Votes(_VOTES, n), USUAL_DRAWS, MOST_DRAWS))
-pipelines.add("random_orders", Counted(random_orders, USUAL_DRAWS, MOST_DRAWS))
+pipelines.add("votes", with_draws(votes, USUAL_DRAWS, MOST_DRAWS))
+pipelines.add("random_orders", with_draws(random_orders, USUAL_DRAWS, MOST_DRAWS))

@@ -22,49 +22,79 @@ NOTE = (
     "flip rates of complete items with Wilson 95 % intervals; P1, P2 and P3 greedy; noise, total "
     "and the test at temperature 0.7; n is the smallest of a row's rates, faults the largest"
 )
+TOKENS = {"output_tokens": "output_tokens", "hidden_tokens": "hidden_tokens", "noise": "noise_pfr"}
+"""The metrics of the table of tokens, and the paper's columns."""
 
 
 def phase0_sheet(evidence: PhaseRuns) -> Sheet:
     """Both panels: the paper's models, and every rater of the runs."""
-    rows = list(_rows(evidence))
+    rows = []
+    for model, paper in _models(evidence, "phase0", ("phase0a", "phase0b")):
+        found = {
+            name: row
+            for name, phase in RATES.items()
+            if (row := _estimate(evidence, phase, model, METRICS.get(name, name))) is not None
+        }
+        tested = _estimate(evidence, "phase0b", model, "mcnemar_p", view="P1")
+        if paper is None and not found and tested is None:
+            continue
+        rates = [_rate(paper, found.get(name), name) for name in RATES]
+        texts = (*_test(paper, tested), *_counts(list(found.values())))
+        cells = (*rates, *(SheetCell(text=text) for text in texts))
+        rows.append(SheetRow((model,), cells))
     return Sheet("phase0", "Phase 0: flip rates by model", ("model",), HEADS, rows, (NOTE,))
 
 
-def _rows(evidence: PhaseRuns) -> Iterator[SheetRow]:
-    printed = {row["model"]: row for row in published("phase0").to_dicts()}
-    here = [name for name in _phase0_raters(evidence) if name not in printed]
-    for model in (*printed, *here):
-        paper, found = printed.get(model), _estimates(evidence, model)
-        if paper is None and not found:
-            continue
-        cells = [_rate(paper, found.get(name), name) for name in RATES]
-        yield SheetRow((model,), (*cells, *_test(paper, found), *_counts(found)))
+def tokens_sheet(evidence: PhaseRuns) -> Sheet:
+    """Output and hidden tokens with the noise of each model."""
+    rows = []
+    for model, paper in _models(evidence, "hidden_tokens", ("phase0b",)):
+        cells = []
+        for name, column in TOKENS.items():
+            is_rate = name == "noise"
+            policy = "complete" if is_rate else None
+            here = _estimate(evidence, "phase0b", model, name, policy)
+            cell = None
+            if paper is not None:
+                cell = PublishedCell(float(paper[column]), None, paper[column])
+            form = ".3f" if is_rate else ".1f"
+            cells.append(SheetCell(cell, here, here if is_rate else None, form=form))
+        rows.append(SheetRow((model,), tuple(cells)))
+    note = "hidden tokens: output tokens minus one in the paper, here as reported where they are"
+    heads = ("output tokens", "hidden tokens", "noise")
+    return Sheet("tokens", "Hidden tokens and noise", ("model",), heads, rows, (note,))
 
 
-def _phase0_raters(evidence: PhaseRuns) -> list[str]:
-    runs = (evidence.runs[phase] for phase in ("phase0a", "phase0b") if phase in evidence.runs)
-    names = (run.decisions["rater"].unique(maintain_order=True).to_list() for run in runs)
-    return list(dict.fromkeys(name for found in names for name in found))
-
-
-def _estimates(evidence: PhaseRuns, model: str) -> dict[str, Record]:
-    """The estimates of a model at the base by the name of their column, with the test as `p`."""
-    found = {}
-    for name, phase in RATES.items():
-        row = _estimate(evidence, phase, model, METRICS.get(name, name))
-        if row is not None and row["value"] is not None:
-            found[name] = row
-    tested = _estimate(evidence, "phase0b", model, "mcnemar_p", view="P1")
-    return found if tested is None else {**found, "p": tested}
+def _models(
+    evidence: PhaseRuns, table: str, phases: tuple[Phase, ...]
+) -> Iterator[tuple[str, Record | None]]:
+    """The models of a printed table with their rows, and then those of some runs."""
+    printed = {row["model"]: row for row in published(table).to_dicts()}
+    runs = (evidence.runs[phase] for phase in phases if phase in evidence.runs)
+    here = (name for run in runs for name in run.decisions["rater"].unique(maintain_order=True))
+    for model in dict.fromkeys([*printed, *here]):
+        yield model, printed.get(model)
 
 
 def _estimate(
-    evidence: PhaseRuns, phase: Phase, model: str, metric: str, **which: str
+    evidence: PhaseRuns,
+    phase: Phase,
+    model: str,
+    metric: str,
+    policy: str | None = "complete",
+    **which: str,
 ) -> Record | None:
-    run = evidence.runs.get(phase)
-    if run is None:
+    """The estimate of a model at the base, None where there is none or it has no value."""
+    if phase not in evidence.runs:
         return None
-    rows = run.estimates.filter(rater=model, level="", metric=metric, policy="complete", **which)
+    rows = evidence.runs[phase].estimates.filter(
+        pl.col("value").is_not_null(),
+        pl.col("policy").eq_missing(policy),
+        rater=model,
+        level="",
+        metric=metric,
+        **which,
+    )
     return None if rows.is_empty() else rows.row(0, named=True)
 
 
@@ -76,57 +106,13 @@ def _rate(paper: Record | None, here: Record | None, name: str) -> SheetCell:
     return SheetCell(cell, here, here, form=".3f")
 
 
-def _test(paper: Record | None, found: dict[str, Record]) -> tuple[SheetCell, SheetCell]:
-    p = found.get("p")
+def _test(paper: Record | None, tested: Record | None) -> tuple[str, str]:
     told = [f"paper {paper['p']}"] if paper else []
-    told += [f"here {p_value(p['p'])}"] if p is not None and p["p"] is not None else []
-    signs = [f"paper {'yes' if paper['sig'] == '1' else 'no'}"] if paper else []
-    return SheetCell(text=", ".join(told)), SheetCell(text=", ".join(signs))
+    told += [f"here {p_value(tested['p'])}"] if tested and tested["p"] is not None else []
+    return ", ".join(told), f"paper {'yes' if paper['sig'] == '1' else 'no'}" if paper else ""
 
 
-def _counts(found: dict[str, Record]) -> tuple[SheetCell, SheetCell]:
-    rates = [row for name, row in found.items() if name in RATES]
+def _counts(rates: list[Record]) -> tuple[str, str]:
     if not rates:
-        return SheetCell(), SheetCell()
-    n, faults = min(row["n"] for row in rates), max(row["failed"] for row in rates)
-    return SheetCell(text=f"{n:,}"), SheetCell(text=f"{faults:,}")
-
-
-def tokens_sheet(evidence: PhaseRuns) -> Sheet:
-    """Output and hidden tokens with the noise of each model."""
-    printed = {row["model"]: row for row in published("hidden_tokens").to_dicts()}
-    run = evidence.runs.get("phase0b")
-    raters = [] if run is None else run.decisions["rater"].unique(maintain_order=True).to_list()
-    rows = [
-        SheetRow((model,), tuple(_token_cells(evidence, printed.get(model), model)))
-        for model in (*printed, *(name for name in raters if name not in printed))
-    ]
-    note = "hidden tokens: output tokens minus one in the paper, here as reported where they are"
-    heads = ("output tokens", "hidden tokens", "noise")
-    return Sheet("tokens", "Hidden tokens and noise", ("model",), heads, rows, (note,))
-
-
-def _token_cells(evidence: PhaseRuns, paper: Record | None, model: str) -> Iterator[SheetCell]:
-    run = evidence.runs.get("phase0b")
-    for name, column, form in TOKENS:
-        policy = "complete" if name == "noise" else None
-        here = None
-        if run is not None:
-            rows = run.estimates.filter(
-                pl.col("value").is_not_null(),
-                pl.col("policy").eq_missing(policy),
-                rater=model,
-                level="",
-                metric=name,
-            )
-            here = None if rows.is_empty() else rows.row(0, named=True)
-        cell = None if paper is None else PublishedCell(float(paper[column]), None, paper[column])
-        yield SheetCell(cell, here, here if name == "noise" else None, form=form)
-
-
-TOKENS = (
-    ("output_tokens", "output_tokens", ".1f"),
-    ("hidden_tokens", "hidden_tokens", ".1f"),
-    ("noise", "noise_pfr", ".3f"),
-)
-"""The metrics of the table, the paper's columns, and how they are printed."""
+        return "", ""
+    return f"{min(row['n'] for row in rates):,}", f"{max(row['failed'] for row in rates):,}"
