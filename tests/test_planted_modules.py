@@ -143,6 +143,8 @@ def test_every_verb_is_tried() -> None:
 VERB_BY_VERB = """
 import json, sys
 from flipmeter.__main__ import main
+
+pytestmark = pytest.mark.long
 for words in json.loads(sys.argv[1]):
     sys.argv = ["flipmeter", *words]
     try:
