@@ -79,8 +79,8 @@ demo: $(READY)  ## Measure the embedded model on the bundled reviews (a few minu
 
 .PHONY: test
 test: $(READY_DEV)  ## Run the tests, except those with their own target
-	# A file stays on one worker, so its runs are made once; tests start many processes, so bytecode is kept.
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile $(OPTIONAL:%=--ignore=%)
+	# A file stays on one worker, so its runs are made once, and the longest begin first; bytecode is kept for processes.
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(OPTIONAL:%=--ignore=%)
 
 .PHONY: net
 net: $(READY_DEV)  ## Run the net: small studies from outside, compared with the record (tests/net)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import shutil
 import sys
@@ -37,6 +38,11 @@ ROOT = Path(__file__).parents[1]
 Cli = Callable[..., tuple[int, str, str]]
 
 FIVE = ("very negative", "negative", "neutral", "positive", "very positive")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that no worker is left alone with one."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.fixture(autouse=True)
@@ -75,9 +81,17 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def self_tested(untested: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], None]:
     """Write stores that know the outcome of the embedded engine's self-test, which is run once."""
-    tested = tmp_path_factory.mktemp("tested") / "replies.sqlite"
-    with Store(tested) as store:
-        asyncio.run(learn_reproducible(Model("local/smollm2-135m"), store))
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    tested = shared / "self-test" / "replies.sqlite"
+    with (shared / "self-test.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not tested.parent.exists():
+            made = tmp_path_factory.mktemp("made")
+            with Store(made / tested.name) as store:
+                asyncio.run(learn_reproducible(Model("local/smollm2-135m"), store))
+            made.rename(tested.parent)
 
     def write(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

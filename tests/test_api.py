@@ -149,4 +149,6 @@ def test_the_command_line_says_the_same(here: Path, cli: Cli) -> None:
 
 def test_dir_lists_what_there_is() -> None:
     assert set(dir(fm)) == set(fm.__all__)
-    assert {"Study", "Run", "read_study", "OrdinalClassifier"} <= set(dir(fm))
+    assert {"Study", "Run", "Predictions", "Question", "Label", "Example"} <= set(dir(fm))
+    assert {"Problem", "OrdinalClassifier", "read_study", "read_predictions"} <= set(dir(fm))
+    assert {"stats", "__version__"} <= set(dir(fm))

@@ -25,7 +25,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LEVELS = [level for registry in factors.values() for level in registry]
 SHOWN = {view.name for probe in probes for view in probes[probe].views(3)}
 VIEWS = sorted({re.sub(r"_\d+$", "_1", name) for name in SHOWN})  # the first of a series
-CONTRASTS = [contrast.name for probe in probes for contrast in probes[probe].contrasts]
+CONTRASTS = [contrast for probe in probes for contrast in probes[probe].contrasts]
 CLASSES = [
     name
     for name, kind in inspect.getmembers(types, inspect.isclass)
@@ -38,22 +38,20 @@ QUERY = Item("q", {"text": "The soup was worth the wait."})
 DEMO = Item("d", {"text": "Everything about it is dull."}, 2, role="demo")
 
 
-@pytest.mark.parametrize("name", [*factors, *LEVELS, *probes, *VIEWS, *FAULTS, *datasets])
-def test_the_method_names_what_a_study_may_use(name: str) -> None:
-    assert f"`{name}`" in METHOD
+def test_the_method_names_what_a_study_may_use() -> None:
+    names = [*factors, *LEVELS, *probes, *VIEWS, *FAULTS, *datasets]
+    assert [name for name in names if f"`{name}`" not in METHOD] == []
 
 
-@pytest.mark.parametrize("name", CONTRASTS)
-def test_the_method_lists_every_contrast_with_its_views(name: str) -> None:
-    (contrast,) = (c for p in probes for c in probes[p].contrasts if c.name == name)
-    named = [f"`{view}`" for view in contrast.views]
-    views = ", ".join([*named[:2], "…"] if contrast.is_open else named)
-    assert f"| `{contrast.probe}` | {name} | {views} |" in METHOD
+def test_the_method_lists_every_contrast_with_its_views() -> None:
+    for contrast in CONTRASTS:
+        named = [f"`{view}`" for view in contrast.views]
+        views = ", ".join([*named[:2], "…"] if contrast.is_open else named)
+        assert f"| `{contrast.probe}` | {contrast.name} | {views} |" in METHOD
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_every_noun_is_in_the_dictionary(name: str) -> None:
-    assert f"`{name}` in `types.py`" in NOUNS
+def test_every_noun_is_in_the_dictionary() -> None:
+    assert [name for name in CLASSES if f"`{name}` in `types.py`" not in NOUNS] == []
 
 
 def test_the_method_shows_the_baseline_prompt() -> None:
@@ -72,25 +70,21 @@ def test_the_method_quotes_every_header(clarity: str, mood: str) -> None:
     assert all(f"`{line}`" in METHOD for line in rest)
 
 
-@pytest.mark.parametrize("name", list(label_formats))
-def test_the_method_quotes_every_label_list(name: str) -> None:
-    listing = label_formats[name].listing(datasets["sst5"].task.scale, natural(5))
-    assert f"| `{name}` | `[{listing}]` |" in METHOD
+def test_the_method_quotes_every_label_list() -> None:
+    for name in label_formats:
+        listing = label_formats[name].listing(datasets["sst5"].task.scale, natural(5))
+        assert f"| `{name}` | `[{listing}]` |" in METHOD
 
 
-def _place(page: Path) -> str:
-    return page.relative_to(ROOT).as_posix()
-
-
-@pytest.mark.parametrize("page", PAGES, ids=_place)
-def test_links_lead_somewhere(page: Path) -> None:
-    targets = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if ":" not in link]
-    for path, _, section in (target.partition("#") for target in targets):
-        linked = page.parent / path if path else page
-        if linked == ROOT / "docs" / "reference" / "cli.md":
-            continue  # made from the code; the build of the site checks links to it
-        assert linked.exists(), f"{path} is not there"
-        assert not section or section in _sections(linked), f"{path} has no section {section}"
+def test_links_lead_somewhere() -> None:
+    made = ROOT / "docs" / "reference" / "cli.md"  # by the build of the site, which checks it
+    for page in PAGES:
+        links = LINK.findall(page.read_text(encoding="utf-8"))
+        for path, _, section in (link.partition("#") for link in links if ":" not in link):
+            linked = page.parent / path if path else page
+            if linked != made:
+                assert linked.exists(), f"{page}: {path} is not there"
+                assert not section or section in _sections(linked), f"{page}: no {section}"
 
 
 def _sections(page: Path) -> set[str]:
@@ -98,9 +92,9 @@ def _sections(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_place)
-def test_no_page_names_a_place_on_one_machine(page: Path) -> None:
-    assert not MACHINE_PATH.search(page.read_text(encoding="utf-8"))
+def test_no_page_names_a_place_on_one_machine() -> None:
+    places = {page: MACHINE_PATH.search(page.read_text(encoding="utf-8")) for page in PAGES}
+    assert {page: place for page, place in places.items() if place} == {}
 
 
 THREATS = (ROOT / "docs" / "threats.md").read_text(encoding="utf-8")

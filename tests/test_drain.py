@@ -20,6 +20,7 @@ import flipmeter as fm
 from flipmeter.base import drain
 from flipmeter.model import Store
 from flipmeter.run.record.folder import Run
+from forked import Forked
 from misbehaving import Behaviour, Server, never_ends, rates, serving
 from misbehaving import tidy as tidy
 from test_faults import asked, performed, receipts, study_at, table
@@ -47,15 +48,12 @@ def late(body: Any) -> Behaviour:
     return behave
 
 
-def start(folder: Path, *command: str, script: str = COMMAND) -> subprocess.Popen[str]:
+def start(
+    folder: Path, *command: str, script: str = COMMAND, **streams: Any
+) -> subprocess.Popen[str]:
     """Start a script that ignores no signal, whatever started the tests (nohup, a shell's &)."""
-    return subprocess.Popen(
-        [sys.executable, "-c", UNSHIELDED + script, *command],
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE} | streams
+    return Forked(UNSHIELDED + script, *command, cwd=folder, **streams)
 
 
 def wait_for(server: Server, n_asked: int) -> None:

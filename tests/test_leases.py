@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import suppress
@@ -24,6 +23,7 @@ from flipmeter.model.store import leases
 from flipmeter.model.store.leases import Leases
 from flipmeter.run.record.folder import Run
 from flipmeter.types import Problem, Reply, Request
+from forked import Forked
 from misbehaving import Behaviour, client, question, rates, receipt, says, serving
 from misbehaving import tidy as tidy
 from test_faults import asked, performed, study_at, table
@@ -79,8 +79,7 @@ time.sleep(60)
 
 
 def test_the_lease_of_a_killed_process_is_free_at_once(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", CLAIM, str(tmp_path / "r.sqlite"), *KEYS]
-    holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    holder = Forked(CLAIM, tmp_path / "r.sqlite", *KEYS, stdout=subprocess.PIPE)
     assert holder.stdout is not None
     holder.stdout.readline()
     mine = Leases(Store(tmp_path / "r.sqlite"))
@@ -136,8 +135,7 @@ def test_another_machine_is_judged_by_its_beats_as_seen_from_here(
 def test_a_living_process_of_this_machine_keeps_its_lease_however_long_it_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = [sys.executable, "-c", CLAIM, str(tmp_path / "r.sqlite"), *KEYS]
-    holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    holder = Forked(CLAIM, tmp_path / "r.sqlite", *KEYS, stdout=subprocess.PIPE)
     assert holder.stdout is not None
     holder.stdout.readline()
     monkeypatch.setattr(leases, "SILENT", 0.0)
@@ -312,14 +310,7 @@ def test_three_runs_of_one_study_pay_once_though_one_is_killed(tmp_path: Path) -
         patient = study.model_dump(mode="json")
         patient["models"][0]["timeout"] = 60  # a slow machine must not ask twice
         (tmp_path / "study.yaml").write_text(yaml.safe_dump(patient))
-        clients = [
-            subprocess.Popen(
-                [sys.executable, "-c", CLIENT, str(tmp_path), f"run-{k}"],
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for k in range(3)
-        ]
+        clients = [Forked(CLIENT, tmp_path, f"run-{k}", stderr=subprocess.PIPE) for k in range(3)]
         while len(server.bodies) < 100:
             time.sleep(0.005)
         os.kill(clients[0].pid, signal.SIGKILL)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 import yaml
 
 import flipmeter
+import forked
 from conftest import Cli
 from flipmeter import Problem, Run, Study, read_study
 from flipmeter.base.files.fetch import in_cache
@@ -184,8 +183,7 @@ def test_the_console_script_refuses_it_too(mine: Path, name: str) -> None:
     before = content_of(mine)
     for place, target in links.items():
         link(place, target)
-    script = str(Path(sys.executable).with_name("flipmeter"))
-    done = subprocess.run([script, *words], capture_output=True, text=True, check=False)
+    done = forked.run(*words)
     assert content_of(mine) == before
     assert (done.returncode, told in " ".join(done.stderr.split())) == (2, True)
 

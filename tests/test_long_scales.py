@@ -28,40 +28,33 @@ def numbers(first: int, n_classes: int) -> tuple[str, ...]:
     return tuple(str(number) for number in range(first, first + n_classes))
 
 
-@pytest.mark.parametrize("n_classes", SIZES)
-@pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("way", WAYS)
-def test_every_number_of_every_scale_is_read_as_itself(
-    n_classes: int, first: int, way: str
-) -> None:
-    prompt = prompt_of(numbers(first, n_classes))
-    for slot, label in enumerate(prompt.answers, 1):
-        answer = parse(Reply(way.format(label), "stop"), prompt)
-        assert (answer.slot, answer.fault) == (slot, None)
+def test_every_number_of_every_scale_is_read_as_itself(way: str) -> None:
+    for prompt in (prompt_of(numbers(first, n)) for first in (0, 1) for n in SIZES):
+        for slot, label in enumerate(prompt.answers, 1):
+            answer = parse(Reply(way.format(label), "stop"), prompt)
+            assert (answer.slot, answer.fault) == (slot, None), prompt.answers
 
 
-@pytest.mark.parametrize("n_classes", SIZES)
 @pytest.mark.parametrize("form", list(label_formats))
-def test_render_then_parse_is_the_identity_on_every_scale(n_classes: int, form: str) -> None:
-    task, item = Task(Scale(numbers(0, n_classes))), Item("q", {"text": "x"})
-    for order in (natural(n_classes), reversed_order(n_classes)):
+def test_render_then_parse_is_the_identity_on_every_scale(form: str) -> None:
+    item = Item("q", {"text": "x"})
+    for order in (order(n) for n in SIZES for order in (natural, reversed_order)):
+        task = Task(Scale(numbers(0, len(order))))
         prompt = render(task, Style(label_format=form), View("v", order), (), item)
         read = [parse(Reply(label, "stop"), prompt).rank for label in prompt.answers]
         assert tuple(read) == order
 
 
-@pytest.mark.parametrize("n_classes", SIZES)
-@pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize(
     "way", ["{}/{}", "{} out of {}", "{} / {}", "{} (on a scale of {first} to {})"]
 )
-def test_the_end_of_the_scale_beside_a_label_is_not_an_answer(
-    n_classes: int, first: int, way: str
-) -> None:
-    prompt = prompt_of(numbers(first, n_classes))
-    for slot, label in enumerate(prompt.answers, 1):
-        text = way.format(label, prompt.answers[-1], first=first)
-        assert parse(Reply(text, "stop"), prompt).slot == slot
+def test_the_end_of_the_scale_beside_a_label_is_not_an_answer(way: str) -> None:
+    for prompt in (prompt_of(numbers(first, n)) for first in (0, 1) for n in SIZES):
+        first, *_, last = prompt.answers
+        for slot, label in enumerate(prompt.answers, 1):
+            text = way.format(label, last, first=first)
+            assert parse(Reply(text, "stop"), prompt).slot == slot, text
 
 
 @given(st.integers(11, 10**6))

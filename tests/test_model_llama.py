@@ -27,7 +27,7 @@ from flipmeter.types import Decoding, Message, Model, Problem, Prompt, Reply, Re
 MODEL = Model("local/smollm2-135m")
 GREEDY = Decoding(max_tokens=4, stop=("\n",))
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

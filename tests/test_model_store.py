@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
+import forked
 from flipmeter.model import Store, convert, merge
 from flipmeter.model.store.leases import Leases
 from flipmeter.model.store.store import SCHEMA, TABLES
 from flipmeter.types import Message, Problem, Reply, Request, Script, Usage
+from forked import Forked
 from old_stores import BY_KEY
 
 
@@ -118,9 +120,7 @@ for k in range(100_000):
 
 
 def start_writer(path: Path, name: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), name], stdout=subprocess.PIPE, text=True
-    )
+    return Forked(WRITER, path, name, stdout=subprocess.PIPE)
 
 
 def test_kill_9_loses_no_reply_that_was_acknowledged(tmp_path: Path) -> None:
@@ -143,11 +143,8 @@ Store(sys.argv[1]).close()
 
 
 def test_many_processes_may_create_one_store_at_once(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", OPENER, str(tmp_path / "r.sqlite")]
-    openers = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(8)
-    ]
+    streams = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    openers = [Forked(OPENER, tmp_path / "r.sqlite", **streams) for _ in range(8)]
     for opener in openers:
         assert opener.stdin is not None
         opener.stdin.write("go\n")
@@ -446,8 +443,7 @@ def test_a_conversion_that_is_killed_leaves_the_store_as_it_was(tmp_path: Path) 
         "import os, sys; from pathlib import Path; from flipmeter.model import convert;"
         "convert(Path(sys.argv[1]), lambda *so_far: os.kill(os.getpid(), 9))"
     )
-    ended = subprocess.run([sys.executable, "-c", script, str(path)])
-    assert ended.returncode == -signal.SIGKILL
+    assert forked.run(path, code=script).returncode == -signal.SIGKILL
     with Store(path) as store:
         assert store.version == len(BY_KEY)
         assert store.get(stored) == stored

@@ -49,10 +49,9 @@ from flipmeter.measure.panel.panel import Panel
 from flipmeter.metrics import Metric, added_scores, metrics, scored_by
 from flipmeter.model import backends
 from flipmeter.model.endpoints import Provider
-from flipmeter.model.names import params_for
 from flipmeter.probe import demo_orders, probes
 from flipmeter.prompt import factors
-from flipmeter.registry import OURS, Registry, about
+from flipmeter.registry import Registry, about
 from flipmeter.report import Findings, Section, sections
 from flipmeter.ship.gate import read_gate
 from flipmeter.types import Contrast, Decoding, Mode, Model, Problem, View
@@ -68,82 +67,6 @@ STUDY: dict[str, Any] = {
     "repeats": 1,
     "base": {"shots": 1},
 }
-
-SORTED: dict[str, dict[str, str]] = {
-    "backends": {
-        **dict.fromkeys(("local", "llamacpp", "hf"), "engine"),
-        **dict.fromkeys(("openrouter", "openai", "anthropic", "gemini"), "vendor"),
-        **dict.fromkeys(("mistral", "groq", "together"), "vendor"),
-        "azure": "vendor without an address",
-        "ray": "held by a cluster",
-        **dict.fromkeys(("vllm", "ollama", "http"), "server"),
-        "sim": "simulated",
-        "python": "user code",
-        "inspect": "log",
-    },
-    "probes": {
-        "label_order": "label_order",
-        "demo_order": "demo_order",
-        "placement": "placement",
-        "criterion_order": "criterion_order",
-        "system_user": "instructions",
-        **dict.fromkeys(
-            ("pair_order", "option_order", "option_permutations", "candidate_order"), "place_order"
-        ),
-    },
-    "demo-orders": {
-        "base": "as sampled",
-        "ascending": "by class",
-        "descending": "by class",
-        "random": "drawn",
-    },
-    "aspects": {
-        **dict.fromkeys(("excess", "direction", "severity", "slots", "worst"), "of any run"),
-        **dict.fromkeys(("matrix", "confidence"), "of any run"),
-        **dict.fromkeys(("pairs", "systems"), "of judges"),
-        "certainty": "of probabilities",
-    },
-    "metrics": {
-        **dict.fromkeys(("accuracy", "macro_f1", "macro_f1_present"), "share"),
-        **dict.fromkeys(("parse_failure", "faults", "flips", "across", "within"), "share"),
-        **dict.fromkeys(("up", "down", "to_first", "to_second", "primacy", "recency"), "share"),
-        **dict.fromkeys(("right_to_wrong", "wrong_to_right", "wrong_to_wrong"), "share"),
-        **dict.fromkeys(("distance", "disagreement", "far", "polar", "slot_distance"), "share"),
-        **dict.fromkeys(("recall_sd", "first_share", "consistency", "accuracy_both"), "share"),
-        **dict.fromkeys(("robust_accuracy", "worst_accuracy", "expected_accuracy"), "share"),
-        **dict.fromkeys(("spread", "coverage", "selective_accuracy"), "share"),
-        **dict.fromkeys(("slot", "recall", "ties", "win_rate", "margin", "entropy"), "share"),
-        **dict.fromkeys(("excess", "preference", "net", "slot_excess"), "difference of shares"),
-        "first_minus_second": "difference of shares",
-        **dict.fromkeys(("bowker", "stuart_maxwell", "wilcoxon", "slot_test"), "p-value"),
-        **dict.fromkeys(("first_test", "margin_trend", "entropy_trend"), "p-value"),
-        **dict.fromkeys(("pearson", "spearman", "kendall_tau_b", "kappa", "qwk"), "coefficient"),
-        **dict.fromkeys(("alpha", "margin_rho", "entropy_rho"), "coefficient"),
-        **dict.fromkeys(("mae", "mae_normalised", "signal_ratio", "entropy_deficit"), "amount"),
-        **dict.fromkeys(("cramers_v", "cost", "instability_cost", "abstention_area"), "amount"),
-        **dict.fromkeys(("difference",), "amount"),
-        **dict.fromkeys(("excess_ordinal", "shift", "step_to_first", "slot_bias"), "signed amount"),
-        **dict.fromkeys(("semantic_bias", "order_effect", "strength"), "signed amount"),
-        "rank": "whole number",
-    },
-    "limits": {
-        **dict.fromkeys(("flips", "excess", "noise"), "of contrasts"),
-        **dict.fromkeys(("accuracy", "mae", "faults"), "of views"),
-    },
-    "sections": dict.fromkeys(
-        (
-            *("verdict", "table", "flips", "accuracy", "levels", "where", "faults", "items"),
-            *("method", "origin"),
-        ),
-        "laid out by the page",
-    ),
-}
-"""By kind and name: what a built-in part is, and so which of the laws below it is held to."""
-
-
-def of_kind(kind: str, what: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("name", [n for n, is_a in SORTED[kind].items() if is_a == what])
-
 
 # --- every kind -------------------------------------------------------------------------------
 
@@ -180,14 +103,6 @@ def test_every_part_is_listed_with_a_line_about_it(cli: Cli, kind: str) -> None:
     assert [name for name in REGISTRIES[kind] if not lines.get(name)] == []
 
 
-@pytest.mark.parametrize("kind", [*SORTED])
-def test_every_built_in_part_is_sorted_into_the_laws_of_its_kind(kind: str) -> None:
-    registry = REGISTRIES[kind]
-    ours = [name for name in registry if registry.package(name) == OURS]
-    unsorted = sorted({*ours} ^ {*SORTED[kind]})
-    assert not unsorted, f"sort into SORTED['{kind}'] in {Path(__file__).name}: {unsorted}"
-
-
 def test_a_follower_sees_parts_of_before_and_after() -> None:
     tones: Registry[str] = Registry("tone")
     tones.add("soft", "quietly")
@@ -218,72 +133,46 @@ def test_a_part_says_what_it_is_by_its_about_or_its_docstring() -> None:
 # --- backends ---------------------------------------------------------------------------------
 
 NAMED = {"local": "local/smollm2-135m", "hf": "hf/qwen3-4b", "sim": "sim/honest"}
+PROVIDERS = {name: family for name, family in backends.items() if isinstance(family, Provider)}
+ENGINES = [name for name, family in backends.items() if family.is_self_tested]
 
 
-@of_kind("backends", "vendor")
-def test_a_vendor_has_its_own_host_and_needs_a_key(name: str) -> None:
-    family = backends[name]
-    assert isinstance(family, Provider)
-    assert family.needs_key
-    assert (family.base_url or "").startswith("https://")
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_a_vendor_has_its_own_host_or_none_and_a_server_of_your_own_is_on_this_machine(
+    name: str,
+) -> None:
+    family = PROVIDERS[name]
+    if family.needs_key:
+        assert (family.base_url or "https://").startswith("https://")
+    else:
+        assert (family.base_url or "http://127.0.0.1").startswith("http://127.0.0.1")
 
 
-@of_kind("backends", "vendor without an address")
-def test_a_vendor_whose_customers_have_hosts_of_their_own_needs_one_and_a_key(name: str) -> None:
-    family = backends[name]
-    assert isinstance(family, Provider)
-    assert family.needs_key
-    assert family.base_url is None
-
-
-@of_kind("backends", "server")
-def test_a_server_of_your_own_is_asked_on_this_machine_and_without_a_key(name: str) -> None:
-    family = backends[name]
-    assert isinstance(family, Provider)
-    assert not family.needs_key
-    assert (family.base_url or "http://127.0.0.1").startswith("http://127.0.0.1")
-
-
-@pytest.mark.parametrize("name", [*backends])
+@pytest.mark.parametrize("name", PROVIDERS)
 def test_models_behind_an_endpoint_are_paid_take_a_key_and_are_never_called_reproducible(
     name: str,
 ) -> None:
-    family = backends[name]
-    if isinstance(family, Provider):
-        assert not family.is_in_process
-        assert family.takes_key
-        assert not family.can_be_reproducible(Model(f"{name}/x"), Decoding())
+    family = PROVIDERS[name]
+    assert not family.is_in_process
+    assert family.takes_key
+    assert not family.can_be_reproducible(Model(f"{name}/x"), Decoding())
 
 
-@of_kind("backends", "router")
-def test_a_router_chooses_hosts_and_keys_itself_so_a_study_may_not(name: str) -> None:
-    assert not backends[name].takes_key
-    with pytest.raises(Problem, match="takes no base_url"):
-        params_for(Model(f"{name}/openai/x", base_url="http://127.0.0.1:1/v1"), Decoding(), 0)
-
-
-@of_kind("backends", "engine")
+@pytest.mark.parametrize("name", ENGINES)
 def test_an_engine_is_believed_to_be_reproducible_after_a_self_test_only(name: str) -> None:
     model = Model(NAMED.get(name, f"{name}/x.gguf"))
     drawn = Decoding(temperature=1.0)
-    assert backends[name].is_self_tested
     assert not backends[name].can_be_reproducible(model, drawn)
     assert {"logprobs", "completions", "seed"} <= (backends[name].capabilities or set())
 
 
-@of_kind("backends", "log")
-def test_a_log_cannot_be_called_reproducible(name: str) -> None:
-    assert not backends[name].can_be_reproducible(Model(f"{name}/x"), Decoding())
+def test_a_log_cannot_be_called_reproducible() -> None:
+    assert not backends["inspect"].can_be_reproducible(Model("inspect/x"), Decoding())
 
 
 def test_only_user_code_is_given_questions_and_only_simulations_the_data() -> None:
-    kinds = SORTED["backends"]
-    assert {n for n, f in backends.items() if f.is_user_code} == {
-        name for name, kind in kinds.items() if kind == "user code"
-    }
-    assert {n for n, f in backends.items() if f.is_simulated} == {
-        name for name, kind in kinds.items() if kind == "simulated"
-    }
+    assert [name for name, family in backends.items() if family.is_user_code] == ["python"]
+    assert [name for name, family in backends.items() if family.is_simulated] == ["sim"]
 
 
 # --- probes and orders ------------------------------------------------------------------------
@@ -294,45 +183,23 @@ def test_a_probe_moves_one_axis_and_holds_the_others(name: str) -> None:
     base, *others = probes[name].views(4)
     axes = {f.name for f in fields(View)} - {"name"}
     moved = {axis for axis in axes for one in others if getattr(one, axis) != getattr(base, axis)}
-    assert moved == {SORTED["probes"].get(name, *moved)}
+    assert len(moved) == 1
 
 
-@of_kind("demo-orders", "drawn")
-def test_an_order_that_is_drawn_depends_on_the_seed(name: str, demos: Any) -> None:
-    assert len({demo_orders[name](demos, seed) for seed in range(8)}) > 1
-
-
-@of_kind("demo-orders", "by class")
-def test_an_order_by_class_does_not_depend_on_the_seed(name: str, demos: Any) -> None:
-    assert len({demo_orders[name](demos, seed) for seed in range(8)}) == 1
+def test_of_the_orders_of_demonstrations_only_the_random_one_is_drawn(demos: Any) -> None:
+    made = {name: {order(demos, seed) for seed in range(8)} for name, order in demo_orders.items()}
+    assert [name for name, orders in made.items() if len(orders) > 1] == ["random"]
 
 
 # --- aspects and metrics ------------------------------------------------------------------------
 
 
-@of_kind("aspects", "of any run")
-def test_an_aspect_of_any_run_has_numbers_whose_words_are_registered(name: str) -> None:
+@pytest.mark.parametrize("name", [*ASPECTS])
+def test_the_numbers_of_an_aspect_have_registered_words(name: str) -> None:
     table = measure_aspects(FRAME, CONTRASTS, [name])[name]
+    assert table.is_empty() == (name in ("pairs", "systems"))
     stems = {metric.partition(":")[0] for metric in table["metric"]}
-    assert stems
     assert [stem for stem in stems if stem not in metrics and ">" not in stem] == []
-
-
-@of_kind("aspects", "of judges")
-def test_an_aspect_of_judges_is_empty_for_a_rater_of_single_items(name: str) -> None:
-    assert measure_aspects(FRAME, CONTRASTS, [name])[name].is_empty()
-
-
-RANGES = {
-    "share": (0.0, 1.0),
-    "difference of shares": (-1.0, 1.0),
-    "p-value": (0.0, 1.0),
-    "coefficient": (-1.0, 1.0),
-    "amount": (0.0, np.inf),
-    "signed amount": (-np.inf, np.inf),
-    "whole number": (1.0, np.inf),
-}
-IN_PERCENT = ("share", "difference of shares", "p-value")
 
 
 @pytest.fixture(scope="module")
@@ -350,22 +217,16 @@ def measured() -> dict[str, list[float]]:
     return values
 
 
-@pytest.mark.parametrize("name", [*SORTED["metrics"]])
-def test_the_values_of_a_metric_lie_in_the_range_of_its_kind(
-    measured: dict[str, list[float]], name: str
-) -> None:
-    kind = SORTED["metrics"][name]
-    low, high = RANGES[kind]
-    assert all(low - 1e-12 <= value <= high + 1e-12 for value in measured.get(name, []))
-    assert metrics[name].is_share == (kind in IN_PERCENT)
-    assert metrics[name].is_whole == (kind == "whole number")
-
-
-def test_nearly_every_metric_is_measured_on_the_simulated_raters(
+def test_the_values_of_a_share_and_of_a_whole_number_lie_in_their_range(
     measured: dict[str, list[float]],
 ) -> None:
-    """The rest is of judges, decimal scores and tables of predictions, which have their tests."""
-    assert len([name for name in SORTED["metrics"] if measured.get(name)]) >= 45
+    """Some shares are differences; nearly every metric is measured on the simulated raters."""
+    assert len([name for name in metrics if measured.get(name)]) >= 45
+    for name, values in measured.items():
+        if name in metrics and metrics[name].is_share:
+            assert all(-1 - 1e-12 <= value <= 1 + 1e-12 for value in values), name
+        if name in metrics and metrics[name].is_whole:
+            assert all(value >= 1 and value == int(value) for value in values), name
 
 
 def test_every_score_has_words() -> None:
@@ -465,8 +326,12 @@ def test_a_score_that_fails_is_named(score: Any, says: str) -> None:
 
 # --- gate limits --------------------------------------------------------------------------------
 
+OF_VIEWS = [name for name, limit in gate_limits.items() if limit.bad is not None]
 
-@of_kind("limits", "of views")
+
+@pytest.mark.parametrize(
+    "name", [name for name in gate_limits if gate_limits[name].bad is not None]
+)
 def test_a_limit_of_views_is_met_by_perfect_answers_and_missed_by_unread_ones(name: str) -> None:
     n = 200
     rows = {"rater": "r", "dataset": "d", "level": "", "seed": 0, "view": "base", "repeat": 0}
@@ -478,11 +343,6 @@ def test_a_limit_of_views_is_met_by_perfect_answers_and_missed_by_unread_ones(na
     for rank, word in ((pl.col("gold"), "met"), (pl.lit(0), "missed")):
         held = hold_limits(frame.with_columns(rank=rank), (), {("r", "d", ""): [limit]})
         assert held["word"].to_list() == [word]
-
-
-@of_kind("limits", "of contrasts")
-def test_a_limit_of_contrasts_is_left_to_the_verdict(name: str) -> None:
-    assert gate_limits[name].bad is None
 
 
 @pytest.mark.usefixtures("door")
@@ -581,11 +441,10 @@ def test_a_section_that_fails_is_named(door: None, cli: Cli, tmp_path: Path) -> 
     assert "the report section 'broken' failed: KeyError: 'gone'" in " ".join(err.split())
 
 
-@of_kind("sections", "laid out by the page")
-def test_a_section_that_the_page_lays_out_is_in_its_template(name: str) -> None:
+def test_every_section_of_the_page_is_in_its_templates() -> None:
     folder = Path(flipmeter.__file__).parent / "report" / "page"
     templates = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.html"))
-    assert f'<section id="{name}"' in templates
+    assert [name for name in sections if f'<section id="{name}"' not in templates] == []
 
 
 # --- pairwise+NAME and pointwise+NAME -----------------------------------------------------------

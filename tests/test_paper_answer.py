@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -319,15 +318,3 @@ def test_a_wrong_word_is_named(cli: Cli, words: tuple[str, str], message: str) -
     code, _, err = cli("paper", *words)
     assert code == 2
     assert message in err
-
-
-@pytest.mark.real
-def test_the_embedded_model_is_answered_for_one_claim(
-    cli: Cli, tmp_path: Path, self_tested: Callable[[Path], None]
-) -> None:
-    self_tested(tmp_path / "replies.sqlite")
-    words = ("--only", "words-raise-p1", "--limit", "2", "--json", "--out", str(tmp_path / "p"))
-    code, out, err = cli("paper", *words, "--store", str(tmp_path / "replies.sqlite"))
-    assert code == 0, err
-    (record,) = json.loads(out)["claims"]
-    assert record["rater"] == "local/smollm2-135m"

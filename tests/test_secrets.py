@@ -7,7 +7,6 @@ import json
 import os
 import sqlite3
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ import polars as pl
 import pytest
 import yaml
 
+import forked
 from flipmeter.base.redaction import (
     SHOWN,
     hidden,
@@ -50,11 +50,8 @@ def verb(tmp_path: Path) -> Verb:
 
     def call(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         own = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "FLIPMETER_CONFIG": str(tmp_path / "c")}
-        command = [str(Path(sys.executable).with_name("flipmeter")), *arguments]
         environment = {**os.environ, **own, "MY_SECRET": PLANTED, **variables}
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+        return forked.run(*arguments, cwd=tmp_path, env=environment)
 
     return call
 

@@ -35,6 +35,8 @@ from flipmeter.study.file import Study, read_study
 from flipmeter.types import Model, Reply, Request
 from tiny_gguf import MIXED, PLAIN, random_model
 
+pytestmark = pytest.mark.long
+
 EMBEDDED = Model("local/smollm2-135m")
 Files = Callable[[str], Path]
 Cli = Callable[..., tuple[int, str, str]]

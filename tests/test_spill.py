@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import forked
 from flipmeter.decide import open_pipeline
 from flipmeter.decide.pipelines.pipeline import pipelines
 from flipmeter.model import Ledger, Store
@@ -160,8 +161,7 @@ def test_a_run_that_is_killed_loses_nothing_and_is_not_taken_for_one(
     whole: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "s.yaml").write_text(whole.recipe)
-    command = [sys.executable, "-c", KILLED, str(tmp_path), str(tmp_path / "s.yaml")]
-    done = subprocess.run(command, timeout=120, capture_output=True, text=True)
+    done = forked.run(tmp_path, tmp_path / "s.yaml", code=KILLED)
     assert done.returncode == -9, done.stderr
     folder = tmp_path / "run"
     assert list(folder.glob(".spill.*/*.parquet"))

@@ -34,6 +34,7 @@ from flipmeter.ship.classify import Job, LabelCounts
 from flipmeter.study.entries import ModelEntry
 from flipmeter.study.file import Study, read_study
 from flipmeter.types import Problem, Reply
+from forked import Forked
 from full_disk import NO_DISK
 from misbehaving import Behaviour, Process, question, run_at_once, serving
 from misbehaving import tidy as tidy
@@ -49,13 +50,8 @@ COMMAND = "from flipmeter.cli import main; main()"
 
 
 def start(folder: Path, *command: str, script: str = COMMAND) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *command],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return Forked(script, *command, cwd=folder, **streams)
 
 
 # Generations

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import forked
 from conftest import Cli
 from flipmeter import OrdinalClassifier, Problem
 
@@ -65,13 +66,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def console(folder: Path) -> Console:
     """The console script in the folder of the rater."""
-    script = Path(sysconfig.get_path("scripts"), "flipmeter")
 
     def call(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        command, env = [str(script), *words], os.environ | more
-        return subprocess.run(
-            command, cwd=folder, env=env, capture_output=True, text=True, check=False
-        )
+        return forked.run(*words, cwd=folder, env=os.environ | more)
 
     return call
 

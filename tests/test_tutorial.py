@@ -13,6 +13,8 @@ import pytest
 from flipmeter.api import STORE
 from flipmeter.cli import VERBS
 
+pytestmark = pytest.mark.long
+
 Cli = Callable[..., tuple[int, str, str]]
 
 PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"

@@ -49,7 +49,7 @@ def look(runs: Path) -> Look:
     return lambda path: served(runs, path)[0]
 
 
-@pytest.fixture(scope="module", params=["east,west", "west,shared", "east,west,shared"])
+@pytest.fixture(scope="module", params=["west,shared", "east,west,shared"])
 def names(request: pytest.FixtureRequest) -> list[str]:
     return str(request.param).split(",")
 
