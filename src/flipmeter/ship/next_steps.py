@@ -228,15 +228,15 @@ def _all_of(smallest: str, most: int | None, needed: int) -> str:
 
 def _compared(choices: Sequence[Choice]) -> list[Choice]:
     """The datasets with something to choose from."""
-    return [choice for choice in choices if len(choice.configurations) > 1]
+    return [choice for choice in choices if len(choice.standings) > 1]
 
 
 def _use(run: Run, same: Sequence[Choice]) -> NextStep:
     """Ship a configuration: the command is for its first dataset, the text names the others."""
     choice, *others = same
-    assert choice.used is not None
-    several = len({one.rater for one in choice.configurations}) > 1
-    name = shown_configuration(choice.used, several_raters=several)
+    assert choice.chosen is not None
+    several = len({one.rater for one in choice.standings}) > 1
+    name = shown_configuration(choice.chosen, several_raters=several)
     datasets = run.tally["dataset"].n_unique()
     on = f" on {choice.dataset}" if datasets > 1 else ""
     only = f" --dataset {quote(choice.dataset)}" if datasets > 1 else ""
@@ -250,7 +250,7 @@ def _use(run: Run, same: Sequence[Choice]) -> NextStep:
 
 def _better(choice: Choice) -> str:
     """By how much the chosen configuration is better than the base of its rater."""
-    used, base = choice.used, choice.instead_of
+    used, base = choice.chosen, choice.instead_of
     if used is None or base is None:
         return ""
     told = [f"{choice.by} {shown(used.score, choice.by)} instead of {shown(base.score, choice.by)}"]
@@ -278,7 +278,7 @@ def _compare(
     """Configurations to compare raters with that flip, unless one of several levels will do."""
     flips = measured.filter(word="flips")
     has_levels = run.tally["level"].n_unique() > 1
-    if flips.is_empty() or (has_levels and any(choice.used for choice in choices)):
+    if flips.is_empty() or (has_levels and any(choice.chosen for choice in choices)):
         return
     moved = {one.probe for one in run.contrasts if one.name in flips["contrast"]}
     tried = {level.pipeline for level in run.study.levels().values()}

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.table import Table
 
-from flipmeter.measure import HeldOut, Standing
-from flipmeter.measure.effects.pareto import CANNOT_FLIP
+from flipmeter.measure.effects.held_out import HeldOut
+from flipmeter.measure.effects.pareto import Standing
 from flipmeter.measure.statistics.resample import RESAMPLES
 from flipmeter.ship.select import Selection, shown_candidate, shown_limits
 from flipmeter.types import Estimate
@@ -77,7 +77,7 @@ def _lines(found: Selection) -> Iterator[str]:
         yield f"95 % intervals and limits hold for all {n} configurations together (simultaneous)"
     yield f"faults count as errors, not flips; chances are shares of {RESAMPLES:,} resamples"
     yield from _unreadable(found)
-    if any(flip.note == CANNOT_FLIP for one in found.standings for flip in one.flips.values()):
+    if any(one.cannot_flip for one in found.standings):
         yield f"{NOTHING}: positions cannot vary there, so nothing can flip; counts as 0"
     if found.flip_proof:
         yield f"ruled out by construction in all of these: flips of {', '.join(found.flip_proof)}"
