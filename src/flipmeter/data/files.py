@@ -29,7 +29,7 @@ from flipmeter.data.items import (
 )
 from flipmeter.data.labels import NOMINAL, Labels, ScaleSpec, TaskSpec, read_labels
 from flipmeter.data.tables import Table, read_table
-from flipmeter.types import Dataset, Places, Problem, Task
+from flipmeter.types import Dataset, Problem, Task
 
 
 def load_file(
@@ -70,8 +70,8 @@ def load_file(
     if options is None and scale not in (None, NOMINAL):
         read_labels(scale, labels, task, column)  # report a bad scale before a bad file
     test = read_table(path, quotes, is_held=False)
-    if scale is None and options is None:
-        scale = _declared(test, column, task)
+    if scale is None and options is None and not isinstance(task, Task):
+        scale = test.orders.get(column)
     pool = read_table(Path(demos), quotes, is_held=False) if demos else None
     moved = Moved(exchange, options, systems)
     names, test, pool = moved.spread(test, pool)
@@ -138,23 +138,15 @@ class Moved:
         if self.exchange is None:
             return columns, reader
         places = read_exchange(self.exchange, reader.task.scale, columns.texts)
-        systems = _systems(self.systems, places, table)
-        return replace(columns, systems=systems), with_places(reader, places, task)
-
-
-def _systems(named: Sequence[str] | None, places: Places, table: Table) -> tuple[str, ...]:
-    """The columns that say who wrote each of the fields that may change places."""
-    usual = tuple(f"system_{letter}" for letter in ascii_lowercase[: len(places.fields)])
-    if named is None:
-        return usual if {*usual} <= {*table.columns} else ()
-    if len(named) != len(places.fields):
-        raise Problem(f"systems lists {list(named)}; list one column for each of {places.fields}")
-    return tuple(map(str, named))
-
-
-def _declared(table: Table, column: str, task: TaskSpec | None) -> ScaleSpec | None:
-    """The order of the classes that a file itself declares; None leaves it to the task."""
-    return None if isinstance(task, Task) else table.orders.get(column)
+        systems = self.systems
+        if systems is None:
+            usual = [f"system_{letter}" for letter in ascii_lowercase[: len(places.fields)]]
+            systems = usual if {*usual} <= {*table.columns} else ()
+        elif len(systems) != len(places.fields):
+            told = f"systems lists {list(systems)}"
+            raise Problem(f"{told}; list one column for each of {places.fields}")
+        columns = replace(columns, systems=tuple(map(str, systems)))
+        return columns, with_places(reader, places, task)
 
 
 def _labels_in(column: str, *tables: Table | None) -> list[object]:
