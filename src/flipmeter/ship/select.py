@@ -34,7 +34,6 @@ from flipmeter.ship.card import (
     EstimateEntry,
     SelectedOn,
     items_as_rows,
-    style_entry,
 )
 from flipmeter.study.entries import DecodingEntry, ModelEntry, TaskEntry
 from flipmeter.types import Contrast, Item, Problem, Role
@@ -89,7 +88,9 @@ class Selection(Choice, Printed):
             panel=jury and CardPanel(of=[entries[one] for one in asked], by=jury.by),
             identity=BESIDE.join(run.environment["models"][one] for one in asked),
             pipeline=rater.pipeline,
-            style=style_entry(rater.style),
+            style={
+                name: level for name, level in vars(rater.style).items() if level not in (None, "")
+            },
             decoding=DecodingEntry(**asdict(rater.decoding)),
             scores=rater.is_scored,
             score_samples=rater.n_draws,
