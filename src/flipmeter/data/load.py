@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import flipmeter.data.bundled  # noqa: F401 - registers its datasets
 from flipmeter.data.catalog import CatalogEntry, datasets, load_entry
-from flipmeter.data.files import load_file
+from flipmeter.data.files import Description, load_file
 from flipmeter.data.hub import load_hub
 from flipmeter.data.labels import read_weights
 from flipmeter.data.number_scales import WITHIN, with_tolerance
@@ -77,8 +77,9 @@ def _entry(name: str) -> CatalogEntry:
 
 def _check_options(kind: str, source: str | Path, options: Mapping[str, Any]) -> None:
     known = [*inspect.signature(_LOADERS[kind]).parameters, "weights", WITHIN][1:]
-    if kind == "catalog":
-        known.remove("data_dir")
+    unnamed = "data_dir" if kind == "catalog" else "options"
+    known.remove(unnamed)
+    known += [] if kind == "catalog" else [field.name for field in fields(Description)]
     for name, value in options.items():
         if name not in known:
             raise Problem(f"a dataset from a {kind} has no '{name}'{suggestion(str(name), known)}")
