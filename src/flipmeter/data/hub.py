@@ -74,26 +74,18 @@ def _no_waiting(datasets: Any) -> Iterator[None]:
     switches = [datasets.config, constants]
     before = [switch.HF_HUB_OFFLINE for switch in switches]
     try:
-        if not _is_reachable(constants.ENDPOINT):
+        parts = urlsplit(constants.ENDPOINT)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            if not getproxies().get(parts.scheme):  # behind a proxy only a request could tell
+                socket.create_connection((parts.hostname or "", port), timeout=5).close()
+        except OSError:
             for switch in switches:
                 switch.HF_HUB_OFFLINE = True
         yield
     finally:
         for switch, value in zip(switches, before, strict=True):
             switch.HF_HUB_OFFLINE = value
-
-
-def _is_reachable(address: str) -> bool:
-    """Say whether a server answers the door; behind a proxy only a request could tell."""
-    parts = urlsplit(address)
-    if getproxies().get(parts.scheme):
-        return True
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        socket.create_connection((parts.hostname or "", port), timeout=5).close()
-    except OSError:
-        return False
-    return True
 
 
 def _failure(where: str, error: Exception) -> str:

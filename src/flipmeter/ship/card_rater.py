@@ -198,22 +198,23 @@ def _named(by_item: Sequence[Sequence[Rated]], choice: AveragedRanks) -> list[De
     return found
 
 
-def refuse_in_parts(pipeline: str) -> None:
-    """Refuse a pipeline that learns from all items at once where they come in parts."""
-    if open_pipeline(pipeline).traits.calibration == "batch":
+def refuse_in_parts(pipeline: str, n_items: int | None = None) -> None:
+    """Refuse a pipeline that learns from all items at once where they come in parts, or are few.
+
+    In parts they come unless their number is given.
+    """
+    if open_pipeline(pipeline).traits.calibration != "batch":
+        return
+    why = f"the pipeline '{pipeline}' learns from all items at once"
+    if n_items is None:
         raise Problem(
-            f"the pipeline '{pipeline}' learns from all items at once, but here they come in "
-            "parts: the answers would depend on how they are cut; choose another pipeline"
+            f"{why}, but here they come in parts: the answers would depend on how they are cut; "
+            "choose another pipeline"
         )
-
-
-def refuse_few(pipeline: str, n_items: int) -> None:
-    """Refuse a pipeline that learns from all items at once where these are next to none."""
-    if open_pipeline(pipeline).traits.calibration == "batch" and 0 < n_items < FEWEST_IN_BATCH:
+    if 0 < n_items < FEWEST_IN_BATCH:
         raise Problem(
-            f"the pipeline '{pipeline}' learns from all items at once and needs at least "
-            f"{FEWEST_IN_BATCH} of mixed classes; got {n_items}; choose a pipeline that learns "
-            "from items set apart, such as orbit(calibrated)"
+            f"{why} and needs at least {FEWEST_IN_BATCH} of mixed classes; got {n_items}; choose "
+            "a pipeline that learns from items set apart, such as orbit(calibrated)"
         )
 
 

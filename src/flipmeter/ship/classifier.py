@@ -33,7 +33,6 @@ from flipmeter.ship.card_rater import (
     Labelled,
     at_work,
     check_abstention,
-    refuse_few,
     refuse_in_parts,
 )
 from flipmeter.ship.classes import BadInput, Classes, as_labels, as_list, read_classes
@@ -368,9 +367,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     async def _ask(self, items: Sequence[Item]) -> list[Labelled]:
         card, size = self.card_, max(1, self._whole("batch_size") or len(items))
-        if len(items) > size:
-            refuse_in_parts(card.pipeline)
-        refuse_few(card.pipeline, len(items))
+        refuse_in_parts(card.pipeline, None if len(items) > size else len(items))
         found: list[Labelled] = []
         place = ":memory:" if self.store is None else named(Path(self.store))
         with trusting(self.trust, self.trust_hosts or ()), Store(place) as store:

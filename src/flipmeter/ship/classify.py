@@ -102,12 +102,6 @@ class Job:
         """The column of each field of an item."""
         return {"text": self.text, **self.fields} if self.text else dict(self.fields)
 
-    def of_file(self) -> Job:
-        """The job for the columns of its file, which may do without a text."""
-        keep = tuple(columns_of(self.source)) if self.keep is None else self.keep
-        is_joined = self.fields and self.text == Job.text and not has_column(self.source, self.text)
-        return replace(self, keep=keep, text="" if is_joined else self.text)
-
     @property
     def kept(self) -> dict[str, str]:
         """The name in the output of each column that is kept; one of ours gets a prefix."""
@@ -158,9 +152,10 @@ def _of_card(job: Job, card: Card) -> Job:
         if column in there
     }
     text = told.get("text") if job.text == Job.text and Job.text not in there else None
-    found = replace(
-        job, fields={**fields, **job.fields}, text=text if text in there and text else job.text
-    ).of_file()
+    fields, text = {**fields, **job.fields}, text if text and text in there else job.text
+    is_joined = fields and text == Job.text and not has_column(job.source, text)
+    keep = tuple(columns_of(job.source)) if job.keep is None else job.keep
+    found = replace(job, fields=fields, text="" if is_joined else text, keep=keep)
     needed = places.fields[:2] if places and places.kind == "options" else places and places.fields
     missing = [name for name in needed or () if name not in found.columns]
     if places and missing:

@@ -361,7 +361,12 @@ def worlds(
     """The knowledge of simulated raters by dataset: the latent score of every text."""
     if not any(is_simulated(rater.model) for rater in study.raters()):
         return {}
-    merged = {d.name: d for dataset in datasets for d in merged_datasets(study, dataset)}
+    merged = {}  # with every number of classes that the styles of the study use
+    for dataset in datasets:
+        styles = [level.style for level in study.levels_on(dataset.name).values()]
+        for style in {style.cardinality: style for style in styles}.values():
+            found = merged_for(study, dataset, style)
+            merged[found.name] = found
     nulls: dict[str, set[str]] = {}  # what pipelines show in the place of an item
     for one in grid:
         nobody = Asked((), one.view, one.demos, one.calibration, one.seed)
@@ -369,13 +374,6 @@ def worlds(
         texts = (ask.item.text for ask in asks if ask.item.role == "null")
         nulls.setdefault(one.dataset, set()).update(texts)
     return {name: world(d, nulls.get(name, ())) for name, d in merged.items()}
-
-
-def merged_datasets(study: Study, dataset: Dataset) -> list[Dataset]:
-    """A dataset with every number of classes that the styles of a study use."""
-    styles = [level.style for level in study.levels_on(dataset.name).values()]
-    by_size = {style.cardinality: style for style in styles}
-    return [merged_for(study, dataset, style) for style in by_size.values()]
 
 
 def world(dataset: Dataset, null_texts: Iterable[str] = ()) -> World:
