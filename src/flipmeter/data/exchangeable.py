@@ -9,7 +9,6 @@ from string import ascii_lowercase
 from typing import Any
 
 from flipmeter.base.common_prefix import n_shared
-from flipmeter.data.digest import is_blank
 from flipmeter.data.labels import Labels, TaskSpec, label_key, shorten
 from flipmeter.data.tables import Table
 from flipmeter.registry import suggestion
@@ -179,13 +178,6 @@ def with_places(labels: Labels, places: Places, words: TaskSpec | None) -> Label
         letters = zip(ascii_lowercase, range(1, len(places.fields) + 1), strict=False)
         ranks = {**dict(letters), **ranks}
     return Labels(replace(task, places=places), ranks)
-
-
-def counted_from_0(names: Sequence[str], found: Sequence[object]) -> dict[object, object] | None:
-    """The option that each number means, if labels are numbers and one of them is 0."""
-    keys = {label_key(one) for one in found if one is not None and not is_blank(str(one))}
-    numbers = {str(n) for n in range(len(names))}
-    return dict(enumerate(names)) if "0" in keys and keys <= numbers else None
 
 
 def spread_options(tables: Sequence[Table], column: str) -> tuple[tuple[str, ...], list[Table]]:

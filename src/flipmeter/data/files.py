@@ -8,11 +8,10 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
-from flipmeter.data.digest import content_key, dataset_digest
+from flipmeter.data.digest import content_key, dataset_digest, is_blank
 from flipmeter.data.exchangeable import (
     Exchange,
     Options,
-    counted_from_0,
     option_places,
     read_exchange,
     spread_options,
@@ -28,7 +27,7 @@ from flipmeter.data.items import (
     settle_bad,
     without_leaks,
 )
-from flipmeter.data.labels import NOMINAL, Labels, ScaleSpec, TaskSpec, read_labels
+from flipmeter.data.labels import NOMINAL, Labels, ScaleSpec, TaskSpec, label_key, read_labels
 from flipmeter.data.tables import Table, read_table
 from flipmeter.types import Dataset, Problem, Task
 
@@ -178,7 +177,11 @@ def _labels(told: Description, names: Sequence[str], test: Table, pool: Table | 
     if is_counted or told.scale == NOMINAL:
         tables = [table for table in (test, pool) if table is not None]
         found = [record.values.get(told.column) for table in tables for record in table.records]
-    spelled = counted_from_0(names, found) if is_counted else told.labels
+    spelled = told.labels
+    if is_counted:  # the option that each number means, if labels are numbers and one of them is 0
+        keys = {label_key(one) for one in found if one is not None and not is_blank(str(one))}
+        numbers = {str(n) for n in range(len(names))}
+        spelled = dict(enumerate(names)) if "0" in keys and keys <= numbers else None
     used = found if told.scale == NOMINAL else ()
     return read_labels(told.scale, spelled, told.task, told.column, used)
 

@@ -63,7 +63,18 @@ def _open(where: str, config: str | None, revision: str | None) -> Any:
         with _no_waiting(datasets):
             return datasets.load_dataset(where, config, revision=revision)
     except Exception as error:  # the hub, its cache and its readers raise all kinds
-        raise Problem(_failure(where, error)) from error
+        lines = str(error).splitlines()
+        reason = f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+        why = (
+            f"the dataset {where} is not in the local cache and could not be downloaded from the "
+            f"Hugging Face hub ({reason}); check the name, the network and HF_HUB_OFFLINE, or give "
+            "a local folder"
+        )
+        if where.startswith((".", "/", "~")):
+            why = f"no folder {where}; check the path"
+        if path.exists():
+            why = f"{where} cannot be read as a dataset ({reason}); save it again with save_to_disk"
+        raise Problem(why) from error
 
 
 @contextmanager
@@ -86,20 +97,6 @@ def _no_waiting(datasets: Any) -> Iterator[None]:
     finally:
         for switch, value in zip(switches, before, strict=True):
             switch.HF_HUB_OFFLINE = value
-
-
-def _failure(where: str, error: Exception) -> str:
-    lines = str(error).splitlines()
-    reason = f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
-    if Path(where).exists():
-        return f"{where} cannot be read as a dataset ({reason}); save it again with save_to_disk"
-    if where.startswith((".", "/", "~")):
-        return f"no folder {where}; check the path"
-    return (
-        f"the dataset {where} is not in the local cache and could not be downloaded from the "
-        f"Hugging Face hub ({reason}); check the name, the network and HF_HUB_OFFLINE, or give "
-        f"a local folder"
-    )
 
 
 def _split(where: str, splits: Mapping[str, Any], name: str) -> Any:

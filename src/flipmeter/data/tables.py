@@ -233,18 +233,17 @@ def _read_separated(path: Path, quotes: bool | None, wanted: Sequence[str] | Non
     if repeated:
         raise Problem(f"{path} has more than one column named {repeated}; rename the others")
     hint = "set quotes: true if it quotes texts" if not quotes else "quote texts that contain one"
-    return columns, (_separated_record(row, fields, columns, hint) for row, fields in rows)
+    told = f"fields where the header has {len(columns)}; {hint}"
+    return columns, (
+        Record(row, dict(zip(columns, fields, strict=True)))
+        if len(fields) == len(columns)
+        else Record(row, fault=f"{len(fields)} {told}")
+        for row, fields in rows
+    )
 
 
 QUOTED = re.compile(r'(?:^|\t)"[^\t\n]*""')
 """A field of a TSV with a doubled quote inside."""
-
-
-def _separated_record(row: int, fields: list[str], columns: tuple[str, ...], hint: str) -> Record:
-    if len(fields) == len(columns):
-        return Record(row, dict(zip(columns, fields, strict=True)))
-    fault = f"{len(fields)} fields where the header has {len(columns)}; {hint}"
-    return Record(row, fault=fault)
 
 
 def quoted_rows(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:

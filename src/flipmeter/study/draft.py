@@ -36,7 +36,7 @@ from flipmeter.data.tables import Record, Table, check_columns, read_table
 from flipmeter.registry import suggestion
 from flipmeter.study.fit import DrawSizes, sizes_for
 from flipmeter.study.grid import exchange_hint
-from flipmeter.study.judge_draft import ComparedColumns, guess_compared, guess_listed
+from flipmeter.study.judge_draft import ComparedColumns, guess_compared
 from flipmeter.types import NO_CLASS, Dataset, Problem, Task
 
 EMBEDDED = "local/smollm2-135m"
@@ -137,7 +137,7 @@ def draft_study(
     table = read_table(file, needs="a text")
     found = exchangeable_columns(table)
     if scale is None and not unlabelled:
-        compared = guess_compared(table, found) if found else guess_listed(table)
+        compared = guess_compared(table, found)
         is_meant = compared and text in (None, compared.text) and label in (None, compared.label)
         if compared is not None and is_meant:
             return _draft_compared(file, out, table, compared, model)

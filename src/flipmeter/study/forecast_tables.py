@@ -111,13 +111,6 @@ def _by_words(seen: Preview, say_of: Callable[[Forecast], str]) -> Iterator[str]
             yield f"{words} ({', '.join(models)})" if len(found) > 1 else words
 
 
-def _token_words(forecast: Forecast) -> str:
-    each = f"{forecast.characters_per_token:.3g} characters each"
-    if forecast.observed.n_counted:
-        return f"{each}, measured on {forecast.observed.n_counted:,} stored replies"
-    return each
-
-
 def _cache_words(forecast: Forecast) -> str:
     """The expected effect of the vendor's prefix cache, "" if it is not known to have one."""
     caching, n_cached = forecast.caching, forecast.prompt_tokens_cached
@@ -133,7 +126,10 @@ def _cache_words(forecast: Forecast) -> str:
 
 
 SOURCES: dict[str, Callable[[Forecast], str]] = {
-    "prompt tokens": _token_words,
+    "prompt tokens": lambda one: (
+        f"{one.characters_per_token:.3g} characters each"
+        + (f", measured on {n:,} stored replies" if (n := one.observed.n_counted) else "")
+    ),
     "prefix cache": _cache_words,
     "time": lambda forecast: forecast.duration.source if forecast.duration else "",
     "engine": lambda forecast: "; ".join(forecast.notes),

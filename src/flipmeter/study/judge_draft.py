@@ -44,13 +44,15 @@ class ComparedColumns:
 
 
 def guess_compared(table: Table, found: Sequence[str]) -> ComparedColumns | None:
-    """The comparison of columns that look exchangeable, None if there is no clear one."""
+    """The comparison of columns that look exchangeable, or of a list; None if none is clear."""
+    if not found:
+        return _guess_listed(table)
     if len(found) == 2 or any(word in found[0].casefold() for word in ANSWERS):
         return _judged(table, tuple(found))
     return _asked(table, tuple(found))
 
 
-def guess_listed(table: Table) -> ComparedColumns | None:
+def _guess_listed(table: Table) -> ComparedColumns | None:
     """The question with options of a table with one column of lists, None if there is none."""
     values = {name: [one.values.get(name) for one in table.records] for name in table.columns}
     columns = [
