@@ -6,6 +6,7 @@ import operator
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -66,6 +67,7 @@ def _has_probabilities(self: OrdinalClassifier) -> bool:
     )
 
 
+@dataclass(eq=False, repr=False)
 class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A language model as an ordinal classifier of texts.
 
@@ -93,60 +95,32 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     model names, `trust_hosts` may be given its key. None turns any option off.
     """
 
-    def __init__(
-        self,
-        model: str | Mapping[str, Any] | Callable[[Question], Any] = "local/smollm2-135m",
-        *,
-        panel: Mapping[str, Any] | None = None,
-        scale: Sequence[Any] | Mapping[Any, str] | Any = None,
-        task: Mapping[str, Any] | None = None,
-        style: Mapping[str, Any] | None = None,
-        shots: int | None = 5,
-        pipeline: str | None = "pointwise",
-        average: str | Sequence[str] | None = (),
-        flip_proof: str | Sequence[str] | None = (),
-        scores: bool = False,
-        draws: int | None = 0,
-        answer: Mapping[str, str] | None = None,
-        criteria: Sequence[str] | None = (),
-        decoding: Mapping[str, Any] | None = None,
-        calibration_size: int | None = 10,
-        abstain_below: float | None = None,
-        unanswered: Any = None,
-        min_interval: float | None = 0.0,
-        budget: Mapping[str, Any] | None = None,
-        batch_size: int | None = 1000,
-        store: str | Path | None = ".flipmeter/replies.sqlite",
-        seed: int = 0,
-        world: World | None = None,
-        trust: bool = False,
-        trust_hosts: Sequence[str] | None = (),
-    ) -> None:
-        self.model = model
-        self.panel = panel
-        self.scale = scale
-        self.task = task
-        self.style = style
-        self.shots = shots
-        self.pipeline = pipeline
-        self.average = average
-        self.flip_proof = flip_proof
-        self.scores = scores
-        self.draws = draws
-        self.answer = answer
-        self.criteria = criteria
-        self.decoding = decoding
-        self.calibration_size = calibration_size
-        self.abstain_below = abstain_below
-        self.unanswered = unanswered
-        self.min_interval = min_interval
-        self.budget = budget
-        self.batch_size = batch_size
-        self.store = store
-        self.seed = seed
-        self.world = world
-        self.trust = trust
-        self.trust_hosts = trust_hosts
+    model: str | Mapping[str, Any] | Callable[[Question], Any] = "local/smollm2-135m"
+    _: KW_ONLY
+    panel: Mapping[str, Any] | None = None
+    scale: Sequence[Any] | Mapping[Any, str] | Any = None
+    task: Mapping[str, Any] | None = None
+    style: Mapping[str, Any] | None = None
+    shots: int | None = 5
+    pipeline: str | None = "pointwise"
+    average: str | Sequence[str] | None = ()
+    flip_proof: str | Sequence[str] | None = ()
+    scores: bool = False
+    draws: int | None = 0
+    answer: Mapping[str, str] | None = None
+    criteria: Sequence[str] | None = ()
+    decoding: Mapping[str, Any] | None = None
+    calibration_size: int | None = 10
+    abstain_below: float | None = None
+    unanswered: Any = None
+    min_interval: float | None = 0.0
+    budget: Mapping[str, Any] | None = None
+    batch_size: int | None = 1000
+    store: str | Path | None = ".flipmeter/replies.sqlite"
+    seed: int = 0
+    world: World | None = None
+    trust: bool = False
+    trust_hosts: Sequence[str] | None = ()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

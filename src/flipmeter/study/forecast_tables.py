@@ -45,7 +45,18 @@ def plan_tables(seen: Preview) -> Iterator[RenderableType]:
     ):
         table.add_row(what, "-" if share is None else f"{100 * share:.1f} %")
     yield table
-    yield _model_table(seen)
+    models = Table(show_footer=len(seen.forecasts) > 1)
+    models.add_column("model", "all")
+    for name, cell in zip(COLUMNS, _cells(seen), strict=True):
+        models.add_column(name, cell, justify="right")
+    models.add_column("price from")
+    if seen.duration is not None:
+        models.add_column("time", _time(seen.duration), justify="right")
+    for forecast in seen.forecasts:
+        cells = [*_cells(forecast), forecast.quote.source or "-", _time(forecast.duration)]
+        # Names may hold brackets, which would be markup.
+        models.add_row(Text(forecast.model), *map(Text, cells[: len(models.columns) - 1]))
+    yield models
     for what, words_of in SOURCES.items():
         yield from (f"{what}: {words}" for words in _by_words(seen, words_of))
     if seen.usd_low is None:
@@ -53,21 +64,6 @@ def plan_tables(seen: Preview) -> Iterator[RenderableType]:
     yield from (f"! {note}" for note in seen.notes)
     for plan in seen.power:
         yield from power_tables(plan)
-
-
-def _model_table(seen: Preview) -> Table:
-    table = Table(show_footer=len(seen.forecasts) > 1)
-    table.add_column("model", "all")
-    for name, cell in zip(COLUMNS, _cells(seen), strict=True):
-        table.add_column(name, cell, justify="right")
-    table.add_column("price from")
-    if seen.duration is not None:
-        table.add_column("time", _time(seen.duration), justify="right")
-    for forecast in seen.forecasts:
-        cells = [*_cells(forecast), forecast.quote.source or "-", _time(forecast.duration)]
-        # Names may hold brackets, which would be markup.
-        table.add_row(Text(forecast.model), *map(Text, cells[: len(table.columns) - 1]))
-    return table
 
 
 def _cells(taken: Forecast | Preview) -> list[str]:
