@@ -20,7 +20,7 @@ from flipmeter.model import Backend, Engine, Ledger, Store
 from flipmeter.model.engine.breaker import PROBES, ROW
 from flipmeter.run.record.folder import Run
 from flipmeter.ship.card import write_card
-from flipmeter.ship.select import card_of, select
+from flipmeter.ship.select import select
 from flipmeter.types import Problem, Reply, Request
 from misbehaving import Behaviour, fails, rates, receipt, resets, run_at_once, says, serving
 from misbehaving import tidy as tidy
@@ -214,7 +214,7 @@ def test_every_verb_that_asks_says_that_it_is_incomplete(
         write_study(server.url)
         assert cli("run", "study.yaml", "--anyway")[0] == 0
         rater = select(Run(Path("runs/study")))
-        write_card(card_of(Run(Path("runs/study")), rater), Path("rater.yaml"))
+        write_card(rater.card(), Path("rater.yaml"))
         Path("texts.csv").write_text("text\n" + "".join(f"It rains {k}.\n" for k in range(40)))
         rule.n_left = 10
         code, _, said = cli(*command, "--store", "another.sqlite")

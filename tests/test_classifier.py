@@ -29,7 +29,7 @@ from flipmeter.data import load
 from flipmeter.errors import OutOfBudget
 from flipmeter.model import Store
 from flipmeter.ship.card import read_card, write_card
-from flipmeter.ship.select import card_of, select
+from flipmeter.ship.select import select
 from flipmeter.study.grid import world
 from flipmeter.types import Problem
 from misbehaving import Behaviour, answer, fails, says, serving
@@ -390,7 +390,7 @@ def test_texts_that_failed_are_warned_of_with_the_reason() -> None:
 
 def test_a_selected_rater_is_loaded_and_answers_as_in_the_study(tmp_path: Path) -> None:
     run = simulated(tmp_path / "run", vary={"label_format": ["letter"]}, probes=["label_order"])
-    write_card(card_of(run, select(run)), tmp_path / "rater.yaml")
+    write_card(select(run).card(), tmp_path / "rater.yaml")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = OrdinalClassifier.load(tmp_path / "rater.yaml", store=None)
@@ -404,7 +404,7 @@ def test_a_selected_rater_is_loaded_and_answers_as_in_the_study(tmp_path: Path) 
 
 def test_another_model_is_warned_of(tmp_path: Path) -> None:
     run = simulated(tmp_path / "run", probes=["label_order"])
-    write_card(card_of(run, select(run)), tmp_path / "rater.yaml")
+    write_card(select(run).card(), tmp_path / "rater.yaml")
     with pytest.warns(UserWarning, match="does not transfer"):
         OrdinalClassifier.load(tmp_path / "rater.yaml", model="sim/recency", store=None)
 

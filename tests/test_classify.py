@@ -29,7 +29,7 @@ from flipmeter.data.tables import stream_rows
 from flipmeter.model import Budget, Ledger, Store
 from flipmeter.ship.card import Card, read_card, write_card
 from flipmeter.ship.classify import COLUMNS, Job, LabelCounts, classify
-from flipmeter.ship.select import card_of, select
+from flipmeter.ship.select import select
 from flipmeter.study.entries import ModelEntry, PriceEntry
 from flipmeter.types import Problem, Reply, Request
 from misbehaving import Behaviour, answer, fails, says, serving
@@ -42,7 +42,7 @@ TEXTS = [item.text for item in REVIEWS.test]
 @pytest.fixture(scope="module")
 def card(tmp_path_factory: pytest.TempPathFactory) -> Card:
     run = simulated(tmp_path_factory.mktemp("run"), probes=["label_order"], test_size=20)
-    return card_of(run, select(run))
+    return select(run).card()
 
 
 def write_csv(path: Path, texts: list[str], column: str = "body") -> Path:

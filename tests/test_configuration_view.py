@@ -115,11 +115,13 @@ def test_the_axes_are_scores_contrasts_and_costs_and_facets_are_what_varies(
 
 def test_worst_case_accuracy_and_error_are_those_of_the_measures(run: Run, found: Findings) -> None:
     by_mae = select(run, by="mae").standings
-    for mine, theirs in zip(found.choices[0].configurations, by_mae, strict=True):
-        assert (mine.rater, mine.level) == theirs.candidate
-        assert mine.others["mae"].value == pytest.approx(theirs.score.value)
-        assert mine.others["mae"].high == pytest.approx(theirs.score.high)
-        worst = mine.others["worst_accuracy"]
+    choice = found.choices[0]
+    rows = zip(choice.standings, *choice.others.values(), by_mae, strict=True)
+    assert [*choice.others] == ["mae", "worst_accuracy"]
+    for mine, mae, worst, theirs in rows:
+        assert mine.candidate == theirs.candidate
+        assert mae.value == pytest.approx(theirs.score.value)
+        assert mae.high == pytest.approx(theirs.score.high)
         if not math.isnan(worst.value):
             assert worst.value <= mine.score.value + 1e-9
 
@@ -137,15 +139,15 @@ def test_the_library_is_in_a_page_only_where_there_is_something_to_draw(
 def test_hostile_names_stay_data(found: Findings) -> None:
     name = "</script><script>alert(1)</script>&amp;\u202e"
     choice = found.choices[0]
-    bad = [replace(one, rater=name) for one in choice.configurations]
-    page = Page(render_page(replace(found, choices=[replace(choice, configurations=bad)])))
+    bad = [replace(one, candidate=(name, one.level)) for one in choice.standings]
+    page = Page(render_page(replace(found, choices=[replace(choice, standings=bad)])))
     ours = Page(render_page(found))
     assert len(page.all("script")) == len(ours.all("script"))
     assert page.open == []
 
 
 def test_datasets_without_a_selection_say_why(found: Findings, run: Run) -> None:
-    trouble = replace(found.choices[0], configurations=(), chosen=None, trouble="no gold class")
+    trouble = replace(found.choices[0], standings=(), chosen=None, trouble="no gold class")
     views, notes = configuration_views(replace(found, choices=[trouble]))
     assert views == []
     assert notes == ["reviews: no gold class."]

@@ -19,7 +19,7 @@ from flipmeter.run.record.folder import Run
 from flipmeter.run.record.rows import read_item
 from flipmeter.ship.card import Card, read_card, write_card
 from flipmeter.ship.confirm import confirm, unseen
-from flipmeter.ship.select import card_of, select
+from flipmeter.ship.select import select
 from flipmeter.study.file import read_study
 from flipmeter.types import Problem
 
@@ -64,7 +64,7 @@ def asked(run: Run) -> set[str]:
 
 
 def card_for(run: Run, rater: str = "sim/honest", limit: float = 0.2) -> Card:
-    return card_of(run, select(run, rater=rater, level="base", max_flip={"P1": limit}))
+    return select(run, rater=rater, level="base", max_flip={"P1": limit}).card()
 
 
 def test_items_that_the_choice_saw_are_not_asked_again(run: Run, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_selection_confirms_itself(run: Run, tmp_path: Path) -> None:
 
 
 def test_without_limits_every_pair_is_held_to_the_margin(run: Run, tmp_path: Path) -> None:
-    card = card_of(run, select(run, rater="sim/honest", level="base"))
+    card = select(run, rater="sim/honest", level="base").card()
     done = confirm(card, 90, tmp_path / "confirm", Store())
     pairs = [contrast.name for contrast in run.study.contrasts if contrast.is_pair]
     assert list(done.verdicts) == pairs

@@ -126,7 +126,7 @@ def test_datasets_with_the_same_choice_share_a_sentence(found: Findings) -> None
 
 
 def test_that_nothing_can_be_chosen_is_said(levels: Findings) -> None:
-    n = len(levels.choices[0].configurations)
+    n = len(levels.choices[0].standings)
     nothing = "No configuration is shown to flip less than 10 % under every contrast"
     assert [line for line in answer(levels) if line.startswith(nothing) and f"all {n} " in line]
 

@@ -26,7 +26,7 @@ from flipmeter.run.preview import preview
 from flipmeter.run.rate import writer
 from flipmeter.ship.classify import Job, classify
 from flipmeter.ship.next_steps import next_steps
-from flipmeter.ship.select import card_of, select
+from flipmeter.ship.select import select
 from flipmeter.study.draft import draft_study
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions, world
@@ -490,7 +490,7 @@ def test_a_selected_judge_labels_pairs(write: Write, tmp_path: Path, pipeline: s
 def test_no_file_is_labelled_with_half_a_pair(write: Write, tmp_path: Path) -> None:
     study = judge(write, models="sim/honest", vary={"clarity": ["minimal"]})
     run = done(study, tmp_path)
-    card = card_of(run, select(run))
+    card = select(run).card()
     path = tmp_path / "pairs.csv"
     half = tmp_path / "half.csv"
     half.write_text("prompt,answer_1,other\nWhy?,Because.,So.\n")

@@ -32,7 +32,7 @@ from flipmeter.run.record.generation import (
     verify,
 )
 from flipmeter.run.results.gather import gather
-from flipmeter.ship.select import card_of, select
+from flipmeter.ship.select import select
 from flipmeter.study.file import read_study
 from flipmeter.types import Problem
 from report_runs import simulated
@@ -139,7 +139,7 @@ def test_a_card_is_made_from_the_folder_alone(tmp_path: Path) -> None:
     run = perform(study, tmp_path / "run", Store())
     (tmp_path / "tickets.csv").unlink()
     for level in ("", "pipeline=pointwise+pride_odd"):
-        card = card_of(run, select(run, level=level or "base"))
+        card = select(run, level=level or "base").card()
         assert sorted(row["label"] for row in card.demos) == sorted(SCALE)
         assert bool(card.calibration) == bool(level)
         assert card.seed == 3

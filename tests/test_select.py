@@ -34,7 +34,7 @@ from flipmeter.measure.statistics.resample import as_is, resamples
 from flipmeter.run.rate import writer
 from flipmeter.run.record.folder import Run
 from flipmeter.ship.card import Card, read_card, write_card
-from flipmeter.ship.select import card_of, select
+from flipmeter.ship.select import select
 from flipmeter.study.grid import conditions
 from flipmeter.types import Ask, Contrast, Problem
 from hand_made import group
@@ -513,7 +513,7 @@ def test_the_limit_holds_for_what_the_halves_choose(run: Run) -> None:
 
 def test_a_card_holds_the_very_demonstrations_and_the_evidence(run: Run, tmp_path: Path) -> None:
     found = select(run, rater="sim/honest", level="label_format=letter")
-    write_card(card_of(run, found), tmp_path / "rater.yaml")
+    write_card(found.card(), tmp_path / "rater.yaml")
     card = read_card(tmp_path / "rater.yaml")
     condition = card.condition()
     assert condition.rater.style.label_format == "letter"
@@ -527,7 +527,7 @@ def test_a_card_holds_the_very_demonstrations_and_the_evidence(run: Run, tmp_pat
 
 
 def test_a_card_that_is_written_and_read_is_the_same(run: Run, tmp_path: Path) -> None:
-    card = card_of(run, select(run))
+    card = select(run).card()
     silent = card.model_copy(
         update={"decoding": card.decoding.model_copy(update={"temperature": None})}
     )
@@ -542,7 +542,7 @@ def test_a_study_on_merged_classes_ships_the_merged_scale(tmp_path: Path) -> Non
     merged = simulated(
         tmp_path, base={"shots": 1, "cardinality": 3}, probes=["label_order"], test_size=12
     )
-    card = card_of(merged, select(merged))
+    card = select(merged).card()
     assert len(card.task.scale) == 3
     assert card.selected is not None
     assert (card.selected.dataset, card.selected.source) == ("reviews/3", "reviews")
@@ -552,11 +552,11 @@ def test_a_study_on_merged_classes_ships_the_merged_scale(tmp_path: Path) -> Non
 def test_without_a_choice_there_is_no_card(run: Run) -> None:
     nobody = replace(select(run), chosen=None, limits={"P1": 0.001})
     with pytest.raises(Problem, match=r"no configuration is shown to have P1 below 0\.001"):
-        card_of(run, nobody)
+        nobody.card()
 
 
 def test_another_model_is_warned_of(run: Run) -> None:
-    card = card_of(run, select(run))
+    card = select(run).card()
     world = card.world()
     assert card.warning(world) == ""
     other = card.with_model("sim/recency")
@@ -584,7 +584,7 @@ def test_a_card_that_is_wrong_says_where(
     run: Run, tmp_path: Path, change: dict[str, Any], says: str
 ) -> None:
     path = tmp_path / "rater.yaml"
-    write_card(card_of(run, select(run)), path)
+    write_card(select(run).card(), path)
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     path.write_text(yaml.safe_dump(content | change), encoding="utf-8")
     with pytest.raises(Problem, match=rf"rater\.yaml is not a rater card.*{says}"):
@@ -595,7 +595,7 @@ def test_a_card_without_its_model_or_with_a_scale_named_twice_says_so(
     run: Run, tmp_path: Path
 ) -> None:
     path = tmp_path / "rater.yaml"
-    write_card(card_of(run, select(run)), path)
+    write_card(select(run).card(), path)
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     content["task"]["scale"][1] = content["task"]["scale"][0]
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
@@ -697,7 +697,7 @@ def judged(folder: Path, **changes: Any) -> Run:
 
 def test_a_card_asks_a_judge_as_the_study_did(tmp_path: Path) -> None:
     run = judged(tmp_path)
-    write_card(card_of(run, select(run)), tmp_path / "rater.yaml")
+    write_card(select(run).card(), tmp_path / "rater.yaml")
     condition = read_card(tmp_path / "rater.yaml").condition()
     asked = conditions(run.study)[0]
     assert condition.task == asked.task
@@ -711,14 +711,14 @@ def test_a_card_asks_a_judge_as_the_study_did(tmp_path: Path) -> None:
 )
 def test_a_card_reads_replies_as_the_study_did(tmp_path: Path, changes: dict[str, Any]) -> None:
     run = simulated(tmp_path / "run", test_size=10, probes=["label_order"], **changes)
-    write_card(card_of(run, select(run)), tmp_path / "rater.yaml")
+    write_card(select(run).card(), tmp_path / "rater.yaml")
     card = read_card(tmp_path / "rater.yaml")
     assert card.rater == conditions(run.study)[0].rater
 
 
 def test_a_card_refuses_a_prompt_or_an_answer_that_cannot_be_read(tmp_path: Path) -> None:
     run = simulated(tmp_path / "run", test_size=10, probes=["label_order"])
-    card = card_of(run, select(run)).model_dump()
+    card = select(run).card().model_dump()
     with pytest.raises(Problem, match="line 1"):
         Card(**card | {"style": {"prompt": "{{ text"}})
     with pytest.raises(Problem, match="is not a valid pattern"):
@@ -728,12 +728,12 @@ def test_a_card_refuses_a_prompt_or_an_answer_that_cannot_be_read(tmp_path: Path
 
 def test_positions_that_a_prompt_has_no_place_for_are_not_averaged(tmp_path: Path) -> None:
     run = judged(tmp_path)
-    card = card_of(run, select(run)).model_copy(update={"average": ["placement", "label_order"]})
+    card = select(run).card().model_copy(update={"average": ["placement", "label_order"]})
     assert [view.name for view in card.views()] == ["base", "reversed"]
 
 
 def test_a_card_may_be_written_into_a_pipe(run: Run, tmp_path: Path) -> None:
-    card, path = card_of(run, select(run)), tmp_path / "pipe"
+    card, path = select(run).card(), tmp_path / "pipe"
     os.mkfifo(path)
     writer = threading.Thread(target=write_card, args=(card, path), daemon=True)
     pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

@@ -108,14 +108,14 @@ class GateItem(pytest.Item):
             )
         beside = own / gate.study
         chosen = study or (beside if beside.exists() else gate.study)
-        return _perform(chosen, _folder(self.config, _temporary), self.config)
+        return _perform(
+            chosen,
+            _folder(self.config, lambda: Path(tempfile.mkdtemp(prefix="flipmeter-"))),
+            self.config,
+        )
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.file, None, self.name
-
-
-def _temporary() -> Path:
-    return Path(tempfile.mkdtemp(prefix="flipmeter-"))
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,7 @@ from pathlib import Path
 from flipmeter.base.files.fetch import fetch_from_index
 from flipmeter.data.catalog import SENTIMENT_5, CatalogEntry, Split, datasets
 from flipmeter.data.labels import shorten
-from flipmeter.data.published_files import Reader, Row
-from flipmeter.data.tables import read_table
+from flipmeter.data.published_files import STARS, Fields, Reader, Row
 from flipmeter.types import Problem, Rank
 
 VADER_ARCHIVE = "hutto-icwsm-2014.tar.gz"
@@ -25,15 +24,7 @@ VADER_ARCHIVE_SHA256 = "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703
 VADER_SHA256 = "d5bb07d87474b3eb8d30b4deccbc23f19d742a6c5718fbacc65485b70b95c5fa"
 
 
-def _package_folder() -> Path:
-    return Path(str(resources.files("flipmeter.data")))
-
-
-def read_reviews(paths: Sequence[Path]) -> list[Row]:
-    """Read the bundled reviews: one to five stars are the five classes."""
-    (path,) = paths
-    records = read_table(path).records
-    return [(str(record.values["text"]), int(str(record.values["stars"]))) for record in records]
+read_reviews = Fields(STARS, text=2, label=3, header=("id", "domain", "text", "stars"), n_fields=4)
 
 
 def fetch_vader() -> Path:
@@ -56,21 +47,16 @@ def read_vader(member: str) -> Reader:
         with tarfile.open(path) as archive:
             content = archive.extractfile(f"hutto_ICWSM_2014/{member}_GroundTruth.txt")
             lines = content.read().decode().split("\n") if content else []
-        return [_rated(path, number, line) for number, line in enumerate(lines, start=1) if line]
+        rows = []
+        for number, line in enumerate(lines, start=1):
+            fields = line.split("\t")
+            if line and len(fields) != 3:
+                raise Problem(f"{path}, row {number}: {shorten(line)} is not 'id, mean, text'")
+            if line:
+                rows.append((fields[2].strip(), class_of_mean(float(fields[1]))))
+        return rows
 
     return read
-
-
-def _rated(path: Path, number: int, line: str) -> Row:
-    _, mean, text = _three(path, number, line)
-    return text.strip(), class_of_mean(float(mean))
-
-
-def _three(path: Path, number: int, line: str) -> list[str]:
-    fields = line.split("\t")
-    if len(fields) != 3:
-        raise Problem(f"{path}, row {number}: {shorten(line)} is not 'id, mean, text'")
-    return fields
 
 
 def class_of_mean(mean: float) -> Rank:
@@ -102,7 +88,7 @@ for _entry in (
         address="flipmeter",
         terms="CC0",
         citation="the flipmeter authors",
-        find=_package_folder,
+        find=lambda: Path(str(resources.files("flipmeter.data"))),
     ),
     _vader("vader-tweets", "4,200 tweets rated by 20 people or more", "tweets"),
     _vader(

@@ -93,10 +93,8 @@ def merge_sample(
 
 def merging_of(scale: Scale, n_classes: int, groups: Groups | None = None) -> Merging:
     """The mapping from a scale to one with fewer classes."""
-    return _built_in(scale, n_classes) if groups is None else _told(scale, n_classes, groups)
-
-
-def _built_in(scale: Scale, n_classes: int) -> Merging:
+    if groups is not None:
+        return _told(scale, n_classes, groups)
     n = len(scale)
     if n_classes not in (2, 3) or n_classes > n or (n_classes == 3 and n % 2 == 0):
         raise Problem(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from flipmeter.data.digest import dataset_digest
@@ -44,27 +45,18 @@ class Split:
     read: Reader
     or_else: Split | None = None
 
-    def find(self, folder: Path) -> list[Path] | None:
-        """The files of the first release that is whole, None if there is none."""
-        paths = self._own(folder)
-        return self.or_else.find(folder) if paths is None and self.or_else else paths
-
-    def rows(self, folder: Path) -> Sequence[Row | FieldsRow] | None:
-        """The rows of the first release that is whole, None if there is none."""
-        paths = self._own(folder)
-        if paths is None:
-            return self.or_else.rows(folder) if self.or_else else None
-        return self.read(paths)
+    def find(self, folder: Path) -> Callable[[], Sequence[Row | FieldsRow]] | None:
+        """What reads the first release that is whole, None if there is none."""
+        found = [sorted(folder.glob(pattern)) for pattern in self.files]
+        if all(found):
+            return partial(self.read, [path for paths in found for path in paths])
+        return self.or_else.find(folder) if self.or_else else None
 
     @property
     def wanted(self) -> str:
         """The files as a message names them."""
         own = ", ".join(self.files)
         return f"{own} (or {self.or_else.wanted})" if self.or_else else own
-
-    def _own(self, folder: Path) -> list[Path] | None:
-        found = [sorted(folder.glob(pattern)) for pattern in self.files]
-        return [path for paths in found for path in paths] if all(found) else None
 
 
 @dataclass(frozen=True)
@@ -110,7 +102,11 @@ def load_entry(
             raise Problem(f"{entry.name} has no split '{name}'{suggestion(name, [*entry.splits])}")
     folder = entry.find() if entry.find else _folder(entry, data_dir)
     test_items = _items(entry, folder, test, "test")
-    pool = pool or _first_pool(entry, folder, test)
+    if pool is None and entry.pools:
+        there = (name for name in entry.pools if name != test and entry.splits[name].find(folder))
+        pool = next(there, None)
+        if pool is None:
+            raise _missing(entry, f": {entry.splits[entry.pools[0]].wanted} not found in {folder}")
     pool_items = _items(entry, folder, pool, "demo") if pool else ()
     return Dataset(
         name=entry.name,
@@ -126,7 +122,7 @@ def load_entry(
 def _folder(entry: CatalogEntry, data_dir: str | Path | None) -> Path:
     root = data_dir or os.environ.get(DATA_VARIABLE)
     if not root:
-        raise Problem(_missing(entry, f"{entry.name} needs its files, but no folder is set"))
+        raise _missing(entry, " needs its files, but no folder is set")
     candidates = [Path(root).expanduser() / name for name in entry.folders or (entry.name,)]
     there = [folder for folder in candidates if folder.is_dir()]
     for folder in there:
@@ -134,25 +130,13 @@ def _folder(entry: CatalogEntry, data_dir: str | Path | None) -> Path:
             return folder
     if there:
         return there[0]
-    raise Problem(_missing(entry, f"{entry.name}: no folder {candidates[0]}"))
-
-
-def _first_pool(entry: CatalogEntry, folder: Path, test: str) -> str | None:
-    """The preferred pool among those present; a dataset without one sets items aside."""
-    if not entry.pools:
-        return None
-    for name in entry.pools:
-        if name != test and entry.splits[name].find(folder):
-            return name
-    wanted = entry.splits[entry.pools[0]].wanted
-    raise Problem(_missing(entry, f"{entry.name}: {wanted} not found in {folder}"))
+    raise _missing(entry, f": no folder {candidates[0]}")
 
 
 def _items(entry: CatalogEntry, folder: Path, split: str, role: Role) -> tuple[Item, ...]:
-    rows = entry.splits[split].rows(folder)
-    if rows is None:
-        wanted = entry.splits[split].wanted
-        raise Problem(_missing(entry, f"{entry.name}: {wanted} not found in {folder}"))
+    read = entry.splits[split].find(folder)
+    if read is None:
+        raise _missing(entry, f": {entry.splits[split].wanted} not found in {folder}")
     return tuple(
         Item(
             f"{entry.name}-{split}-{number}",
@@ -160,15 +144,15 @@ def _items(entry: CatalogEntry, folder: Path, split: str, role: Role) -> tuple[I
             rank,
             role,
         )
-        for number, (shown, rank) in enumerate(rows, start=1)
+        for number, (shown, rank) in enumerate(read(), start=1)
     )
 
 
-def _missing(entry: CatalogEntry, what: str) -> str:
+def _missing(entry: CatalogEntry, what: str) -> Problem:
     splits = ["test", *entry.pools[:1]]
     files = dict.fromkeys(entry.splits[name].wanted for name in splits)
-    return (
-        f"{what}. Get the dataset from {entry.address} (terms: {entry.terms}), put "
+    return Problem(
+        f"{entry.name}{what}. Get the dataset from {entry.address} (terms: {entry.terms}), put "
         f"{', '.join(files)} into a "
         f"folder '{entry.name}' and pass its parent folder with --data-dir or {DATA_VARIABLE}"
     )
@@ -206,20 +190,6 @@ _LLMBAR = {
     "llmbar-natural": ("the 100 pairs of Natural", ("Natural/dataset.json",)),
     "llmbar-adversarial": ("the 319 adversarial pairs", ("Adversarial/*/dataset.json",)),
 }
-
-
-def _llmbar(name: str, what: str, files: tuple[str, ...]) -> CatalogEntry:
-    return CatalogEntry(
-        name=name,
-        title=f"LLMBar, which of two outputs follows an instruction ({what})",
-        task=BETTER_OUTPUT,
-        splits={"test": Split(files, read_llmbar)},
-        address="https://github.com/princeton-nlp/LLMBar",
-        terms="MIT",
-        citation="Zeng et al. 2024, Evaluating Large Language Models at Evaluating Instruction "
-        "Following, ICLR",
-        folders=("llmbar", "LLMBar", "LLMBar/Dataset/LLMBar", "Dataset/LLMBar"),
-    )
 
 
 def _tweet_splits(*names: str, releases: Mapping[str, Split] | None = None) -> dict[str, Split]:
@@ -308,5 +278,19 @@ _PAPER = (
     ),
 )
 
-for _entry in (*_PAPER, *(_llmbar(name, *told) for name, told in _LLMBAR.items())):
+_JUDGED = (
+    CatalogEntry(
+        name=name,
+        title=f"LLMBar, which of two outputs follows an instruction ({what})",
+        task=BETTER_OUTPUT,
+        splits={"test": Split(files, read_llmbar)},
+        address="https://github.com/princeton-nlp/LLMBar",
+        terms="MIT",
+        citation="Zeng et al. 2024, Evaluating Large Language Models at Evaluating Instruction "
+        "Following, ICLR",
+        folders=("llmbar", "LLMBar", "LLMBar/Dataset/LLMBar", "Dataset/LLMBar"),
+    )
+    for name, (what, files) in _LLMBAR.items()
+)
+for _entry in (*_PAPER, *_JUDGED):
     datasets.add(_entry.name, _entry)

@@ -30,7 +30,7 @@ def content_digest(item: Item) -> bytes:
 
 def item_digest(item: Item) -> str:
     """12 hex digits of the SHA-256 of an item's content, which tell items of a dataset apart."""
-    return hashlib.sha256(content_key(item).encode()).hexdigest()[:12]
+    return content_digest(item).hex()[:12]
 
 
 def unit_digests(item: Item) -> set[str]:

@@ -9,9 +9,8 @@ from string import ascii_lowercase
 from typing import Any
 
 from flipmeter.base.common_prefix import n_shared
-from flipmeter.data.digest import is_blank
 from flipmeter.data.labels import Labels, TaskSpec, label_key, shorten
-from flipmeter.data.tables import Record, Table
+from flipmeter.data.tables import Table
 from flipmeter.registry import suggestion
 from flipmeter.types import PlaceKind, Places, Problem, Rank, Scale, Task
 
@@ -44,21 +43,16 @@ def read_exchange(exchange: Exchange, scale: Scale, known: Collection[str]) -> P
     _check_fields(fields, known)
     kind: PlaceKind = "pair" if len(fields) == 2 else "candidates"
     noun = str(told.get("noun") or Places.noun)
-    if scale.span is not None:
-        return _on_span(fields, told.get("labels"), noun)
+    if scale.span is not None:  # how much better the first is, or the second
+        if len(fields) > 2:
+            raise Problem(
+                f"exchange: a number can rank two fields, not {len(fields)}; "
+                "list the classes: scale: {nominal: [a, b, c]}"
+            )
+        if told.get("labels"):
+            raise Problem("exchange: labels are for classes, but the scale is a range of numbers")
+        return Places(fields, (), ("A", "B"), "pair", noun)
     return replace(_found(fields, scale, told.get("labels") or {}), kind=kind, noun=noun)
-
-
-def _on_span(fields: tuple[str, ...], labels: object, noun: str) -> Places:
-    """Two fields between which a number says how much better the first is, or the second."""
-    if len(fields) > 2:
-        raise Problem(
-            f"exchange: a number can rank two fields, not {len(fields)}; "
-            "list the classes: scale: {nominal: [a, b, c]}"
-        )
-    if labels:
-        raise Problem("exchange: labels are for classes, but the scale is a range of numbers")
-    return Places(fields, (), tuple(ascii_lowercase[:2].upper()), "pair", noun)
 
 
 def _check_fields(fields: Sequence[str], known: Collection[str]) -> None:
@@ -82,7 +76,9 @@ def _found(fields: tuple[str, ...], scale: Scale, labels: Mapping[object, object
     said = [told.get(label_key(name), name) for name in scale.names]
     for words in _vocabularies(fields):
         forms = tuple(_marked(name, words) for name in said)
-        places = Places(fields, forms, tuple(_as_written(word, said) for word in words))
+        found = [next(filter(None, map(_any_of([word]).search, said)), None) for word in words]
+        spelled = (one[0] if one else word for one, word in zip(found, words, strict=True))
+        places = Places(fields, forms, tuple(spelled))
         if _is_closed(places):
             return places
     raise Problem(
@@ -123,11 +119,6 @@ def _any_of(words: Sequence[str]) -> re.Pattern[str]:
     return re.compile(rf"(?<![^\W_])(?:{listed})(?![^\W_])", re.IGNORECASE)
 
 
-def _as_written(word: str, names: Sequence[str]) -> str:
-    found = (match for name in names if (match := _any_of([word]).search(name)))
-    return next((match[0] for match in found), word)
-
-
 def _is_closed(places: Places) -> bool:
     """Say whether every place is named, and every exchange of two turns classes into classes."""
     n, ranks = len(places.fields), range(1, len(places.forms) + 1)
@@ -136,13 +127,11 @@ def _is_closed(places: Places) -> bool:
         return False
     swaps = [[*range(p), p + 1, p, *range(p + 2, n)] for p in range(n - 1)]
     moved = ((r, places.written(r, [f"{{{p}}}" for p in swap])) for swap in swaps for r in ranks)
-    return all(form in places.forms or _is_even(places, rank) for rank, form in moved)
-
-
-def _is_even(places: Places, rank: Rank) -> bool:
-    """Say whether a class names all places and prefers none, as "A=B" does."""
-    names_all = len(places.named(rank)) == len(places.fields)
-    return names_all and not _PREFERS.search(places.forms[rank - 1])
+    # A class that names all places and prefers none, as "A=B" does, stays as it is.
+    even = [
+        r for r in ranks if len(places.named(r)) == n and not _PREFERS.search(places.forms[r - 1])
+    ]
+    return all(form in places.forms or rank in even for rank, form in moved)
 
 
 def by_lean(places: Places, classes: Sequence[str]) -> list[str]:
@@ -157,13 +146,10 @@ def lean_of(places: Places, rank: Rank) -> float:
     if own is None:
         return 0.0
     middle = (len(places.fields) - 1) / 2
-    return (middle - own) * _strength(places.forms[rank - 1])
-
-
-def _strength(form: str) -> float:
-    """The strength of a grade: "A>>B" more than "A>B", "slightly better" less."""
-    marks = max(1, sum(form.count(mark) for mark in "<>"))
-    return marks * (2.0 if _MUCH.search(form) else 0.5 if _LITTLE.search(form) else 1.0)
+    form = places.forms[rank - 1]
+    marks = max(1, sum(form.count(mark) for mark in "<>"))  # "A>>B" is stronger than "A>B"
+    grade = 2.0 if _MUCH.search(form) else 0.5 if _LITTLE.search(form) else 1.0
+    return (middle - own) * marks * grade
 
 
 def option_places(fields: Sequence[str], scale: Scale) -> Places:
@@ -194,13 +180,6 @@ def with_places(labels: Labels, places: Places, words: TaskSpec | None) -> Label
     return Labels(replace(task, places=places), ranks)
 
 
-def counted_from_0(names: Sequence[str], found: Sequence[object]) -> dict[object, object] | None:
-    """The option that each number means, if labels are numbers and one of them is 0."""
-    keys = {label_key(one) for one in found if one is not None and not is_blank(str(one))}
-    numbers = {str(n) for n in range(len(names))}
-    return dict(enumerate(names)) if "0" in keys and keys <= numbers else None
-
-
 def spread_options(tables: Sequence[Table], column: str) -> tuple[tuple[str, ...], list[Table]]:
     """Give each option of a column of lists a column of its own, called by a letter."""
     lists = [record.values.get(column) for table in tables for record in table.records]
@@ -216,29 +195,28 @@ def spread_options(tables: Sequence[Table], column: str) -> tuple[tuple[str, ...
         taken = [name for name in names if name in table.columns]
         if taken:
             raise Problem(f"{table.file} already has a column '{taken[0]}'; rename it")
-    return names, [_with_columns(table, column, names) for table in tables]
-
-
-def _with_columns(table: Table, column: str, names: tuple[str, ...]) -> Table:
-    records = tuple(_spread(record, column, names) for record in table.records)
-    return replace(table, columns=(*table.columns, *names), records=records)
-
-
-def _spread(record: Record, column: str, names: Sequence[str]) -> Record:
-    listed = record.values.get(column)
-    if not isinstance(listed, list):
-        return replace(
-            record, fault=record.fault or f"the field '{column}' is not a list of options"
-        )
-    texts = (str(one) if isinstance(one, int | float) else one for one in listed)
-    return replace(record, values={**record.values, **dict(zip(names, texts, strict=False))})
+    spread = []
+    for table in tables:
+        records = []
+        for record in table.records:
+            listed = record.values.get(column)
+            if isinstance(listed, list):
+                texts = (str(one) if isinstance(one, int | float) else one for one in listed)
+                own = {**record.values, **dict(zip(names, texts, strict=False))}
+                records.append(replace(record, values=own))
+            else:
+                fault = record.fault or f"the field '{column}' is not a list of options"
+                records.append(replace(record, fault=fault))
+        spread.append(replace(table, columns=(*table.columns, *names), records=tuple(records)))
+    return names, spread
 
 
 def place_fault(
     values: Mapping[str, object], columns: Mapping[str, str], places: Places, gold: Rank
 ) -> tuple[str, str] | None:
     """The reason and the message if a row leaves out an option that it needs."""
-    filled = [not _is_empty(values.get(columns[name])) for name in places.fields]
+    told = [values.get(columns[name]) for name in places.fields]
+    filled = [one is not None and bool(str(one).strip()) for one in told]
     n_filled = sum(filled)
     if n_filled < 2 or not all(filled[:n_filled]):
         gap = columns[places.fields[filled.index(False)]]
@@ -247,7 +225,3 @@ def place_fault(
         name = columns[places.fields[places.named(gold)[0]]]
         return "no such option", f"the label names {shorten(name)}, but this option is empty"
     return None
-
-
-def _is_empty(value: object) -> bool:
-    return value is None or not str(value).strip()

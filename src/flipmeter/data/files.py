@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
+from typing import Any
 
-from flipmeter.data.digest import content_key, dataset_digest
+from flipmeter.data.digest import content_key, dataset_digest, is_blank
 from flipmeter.data.exchangeable import (
     Exchange,
     Options,
-    counted_from_0,
     option_places,
     read_exchange,
     spread_options,
@@ -27,87 +27,92 @@ from flipmeter.data.items import (
     settle_bad,
     without_leaks,
 )
-from flipmeter.data.labels import NOMINAL, Labels, ScaleSpec, TaskSpec, read_labels
+from flipmeter.data.labels import NOMINAL, Labels, ScaleSpec, TaskSpec, label_key, read_labels
 from flipmeter.data.tables import Table, read_table
-from flipmeter.types import Dataset, Places, Problem, Task
+from flipmeter.types import Dataset, Problem, Task
 
 
-def load_file(
-    path: str | Path,
-    *,
-    text: str = "text",
-    label: str | None = "label",
-    scale: ScaleSpec | None = None,
-    labels: Mapping[object, object] | None = None,
-    id: str | None = None,
-    fields: Mapping[str, str] | None = None,
-    cluster: str | None = None,
-    exchange: Exchange | None = None,
-    options: Options | None = None,
-    systems: Sequence[str] | None = None,
-    slices: Sequence[str] = (),
-    demos: str | Path | None = None,
-    task: TaskSpec | None = None,
-    on_bad: OnBad = "error",
-    quotes: bool | None = None,
-    name: str = "",
-    licence: str = "",
-) -> Dataset:
-    """Load a CSV, TSV, JSON-lines or Parquet file; `demos` is a second one for the demonstrations.
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """How the rows of a table become items: the options of a dataset in a file or on the hub.
 
-    Without `demos` the pool is empty and the sampler sets part of the file aside. `fields` maps
-    further fields of an item to columns; without a column `text` these are its text. Rows with the
-    same value in the column `cluster` are not independent (many pairs of one question).
-    `exchange` names fields that may change places: the answers that a judge compares; `systems` the
-    columns that say who wrote them (`system_a` and `system_b` where there are such). `options`
-    names the columns with the options of a question, or one with a list of them. Outer white space
-    of a text is cut. `slices` names columns to slice results by, which no rater sees. Without
-    labels (`label: null`) everything but accuracy is measured; a file of
-    `demos` has labels regardless, in its column `label`.
+    `fields` maps further fields of an item to columns; without a column `text` these are its text.
+    Rows with the same value in the column `cluster` are not independent (many pairs of one
+    question). `exchange` names fields that may change places: the answers that a judge compares;
+    `systems` the columns that say who wrote them (`system_a` and `system_b` where there are such).
+    `options` names the columns with the options of a question, or one with a list of them. Outer
+    white space of a text is cut. `slices` names columns to slice results by, which no rater sees.
+    Without labels (`label: null`) everything but accuracy is measured.
     """
-    path = Path(path)
-    column = label or LABEL
-    if options is None and scale not in (None, NOMINAL):
-        read_labels(scale, labels, task, column)  # report a bad scale before a bad file
-    test = read_table(path, quotes, is_held=False)
-    if scale is None and options is None:
-        scale = _declared(test, column, task)
-    pool = read_table(Path(demos), quotes, is_held=False) if demos else None
-    moved = Moved(exchange, options, systems)
-    names, test, pool = moved.spread(test, pool)
-    if names and scale is None:
-        scale = {NOMINAL: list(names)}
-    if names and labels is None:
-        labels = counted_from_0(names, _labels_in(column, test, pool))
-    found = _labels_in(column, test, pool) if scale == NOMINAL else ()
-    reader = read_labels(scale, labels, task, column, found)
-    columns = Columns(text, label, id, fields or {}, cluster, slices=tuple(slices))
-    columns, reader = moved.placed(names, columns, reader, test, task)
-    return dataset_of(
-        test, pool, columns, reader, on_bad=on_bad, name=name or path.stem, licence=licence
-    )
 
-
-@dataclass(frozen=True)
-class Moved:
-    """The declaration of exchangeable fields of a dataset, in a file or on the hub."""
-
+    text: str = "text"
+    label: str | None = LABEL
+    scale: ScaleSpec | None = None
+    labels: Mapping[object, object] | None = None
+    id: str | None = None
+    fields: Mapping[str, str] | None = None
+    cluster: str | None = None
     exchange: Exchange | None = None
     options: Options | None = None
     systems: Sequence[str] | None = None
+    slices: Sequence[str] = ()
+    task: TaskSpec | None = None
+    on_bad: OnBad = "error"
+    name: str = ""
+    licence: str = ""
 
     def __post_init__(self) -> None:
         if self.exchange is not None and self.options is not None:
             raise Problem("a dataset has `exchange` or `options`, not both")
 
     @property
-    def columns(self) -> list[str]:
-        """The columns that it names itself, or that are looked for."""
-        options = [self.options] if isinstance(self.options, str) else self.options or []
-        usual = [f"system_{letter}" for letter in ascii_lowercase]
-        return [*map(str, options), *map(str, usual if self.systems is None else self.systems)]
+    def column(self) -> str:
+        """The column of the labels, if there are any."""
+        return self.label or LABEL
 
-    def spread(
+    @property
+    def columns(self) -> Columns:
+        texts = self.text, self.label, self.id, self.fields or {}, self.cluster
+        return Columns(*texts, slices=tuple(self.slices))
+
+    def dataset(
+        self,
+        test: Table,
+        pool: Table | None,
+        read: Callable[[Description, Sequence[str], Table, Table | None], Labels],
+        name: str,
+    ) -> Dataset:
+        """Check two tables against each other and make a dataset of them.
+
+        `read` gives the reader of the labels, from the columns of the options among the others.
+        """
+        names, test, pool = self._spread(test, pool)
+        is_open = names and self.scale is None
+        told = replace(self, scale={NOMINAL: list(names)}) if is_open else self
+        columns, labels = self._placed(names, read(told, names, test, pool), test)
+        tested = read_items(test, columns, labels, "test")
+        shown = ReadItems("", ())
+        if pool is not None:
+            alone = replace(columns, cluster=None, slices=(), label=self.column)
+            shown = without_leaks(read_items(pool, alone, labels, "demo"), tested)
+        left_out = settle_bad([tested, shown], self.on_bad)
+        check_classes(tested, labels)
+        if pool is not None:
+            check_classes(shown, labels)
+        test_items = tuple(item for _, item in tested.items)
+        pool_items = tuple(item for _, item in shown.items)
+        return Dataset(
+            name=self.name or name,
+            task=labels.task,
+            pool=pool_items,
+            test=test_items,
+            source=test.file,
+            licence=self.licence,
+            digest=dataset_digest(labels.task.scale, pool_items, test_items),
+            left_out=left_out,
+        )
+
+    def _spread(
         self, test: Table, pool: Table | None
     ) -> tuple[tuple[str, ...], Table, Table | None]:
         """The columns of the options, and the tables with a column for each."""
@@ -122,44 +127,63 @@ class Moved:
         names, spread = spread_options(tables, self.options)
         return names, spread[0], spread[1] if pool is not None else None
 
-    def placed(
-        self,
-        names: Sequence[str],
-        columns: Columns,
-        reader: Labels,
-        table: Table,
-        task: TaskSpec | None,
-    ) -> tuple[Columns, Labels]:
+    def _placed(self, names: Sequence[str], labels: Labels, table: Table) -> tuple[Columns, Labels]:
         """Columns with the fields that change places, and a reader that knows these."""
-        own = {**columns.fields, **dict(zip(names, names, strict=True))}
-        columns = replace(columns, fields=own).of(table)
+        own = {**self.columns.fields, **dict(zip(names, names, strict=True))}
+        columns = replace(self.columns, fields=own).of(table)
         if names:
-            return columns, with_places(reader, option_places(names, reader.task.scale), task)
+            places = option_places(names, labels.task.scale)
+            return columns, with_places(labels, places, self.task)
         if self.exchange is None:
-            return columns, reader
-        places = read_exchange(self.exchange, reader.task.scale, columns.texts)
-        systems = _systems(self.systems, places, table)
-        return replace(columns, systems=systems), with_places(reader, places, task)
+            return columns, labels
+        places = read_exchange(self.exchange, labels.task.scale, columns.texts)
+        systems = self.systems
+        if systems is None:
+            usual = [f"system_{letter}" for letter in ascii_lowercase[: len(places.fields)]]
+            systems = usual if {*usual} <= {*table.columns} else ()
+        elif len(systems) != len(places.fields):
+            told = f"systems lists {list(systems)}"
+            raise Problem(f"{told}; list one column for each of {places.fields}")
+        columns = replace(columns, systems=tuple(map(str, systems)))
+        return columns, with_places(labels, places, self.task)
 
 
-def _systems(named: Sequence[str] | None, places: Places, table: Table) -> tuple[str, ...]:
-    """The columns that say who wrote each of the fields that may change places."""
-    usual = tuple(f"system_{letter}" for letter in ascii_lowercase[: len(places.fields)])
-    if named is None:
-        return usual if {*usual} <= {*table.columns} else ()
-    if len(named) != len(places.fields):
-        raise Problem(f"systems lists {list(named)}; list one column for each of {places.fields}")
-    return tuple(map(str, named))
+def load_file(
+    path: str | Path,
+    *,
+    demos: str | Path | None = None,
+    quotes: bool | None = None,
+    **options: Any,
+) -> Dataset:
+    """Load a CSV, TSV, JSON-lines or Parquet file; `demos` is a second one for the demonstrations.
+
+    Without `demos` the pool is empty and the sampler sets part of the file aside; a file of them
+    has labels regardless. `options` are those of a description.
+    """
+    path, told = Path(path), Description(**options)
+    if told.options is None and told.scale not in (None, NOMINAL):
+        # Report a bad scale before a bad file.
+        read_labels(told.scale, told.labels, told.task, told.column)
+    test = read_table(path, quotes, is_held=False)
+    if told.scale is None and told.options is None and not isinstance(told.task, Task):
+        told = replace(told, scale=test.orders.get(told.column))
+    pool = read_table(Path(demos), quotes, is_held=False) if demos else None
+    return told.dataset(test, pool, _labels, path.stem)
 
 
-def _declared(table: Table, column: str, task: TaskSpec | None) -> ScaleSpec | None:
-    """The order of the classes that a file itself declares; None leaves it to the task."""
-    return None if isinstance(task, Task) else table.orders.get(column)
-
-
-def _labels_in(column: str, *tables: Table | None) -> list[object]:
-    """Every label of some tables."""
-    return [record.values.get(column) for table in tables if table for record in table.records]
+def _labels(told: Description, names: Sequence[str], test: Table, pool: Table | None) -> Labels:
+    is_counted = names and told.labels is None
+    found: list[object] = []
+    if is_counted or told.scale == NOMINAL:
+        tables = [table for table in (test, pool) if table is not None]
+        found = [record.values.get(told.column) for table in tables for record in table.records]
+    spelled = told.labels
+    if is_counted:  # the option that each number means, if labels are numbers and one of them is 0
+        keys = {label_key(one) for one in found if one is not None and not is_blank(str(one))}
+        numbers = {str(n) for n in range(len(names))}
+        spelled = dict(enumerate(names)) if "0" in keys and keys <= numbers else None
+    used = found if told.scale == NOMINAL else ()
+    return read_labels(told.scale, spelled, told.task, told.column, used)
 
 
 def with_demos(
@@ -195,38 +219,4 @@ def with_demos(
         demos=demos,
         digest=dataset_digest(dataset.task.scale, (*pool, *demos), test),
         left_out={**dataset.left_out, **({"shown as demonstrations": n_shown} if n_shown else {})},
-    )
-
-
-def dataset_of(
-    test: Table,
-    pool: Table | None,
-    columns: Columns,
-    labels: Labels,
-    *,
-    on_bad: OnBad = "error",
-    name: str,
-    licence: str = "",
-) -> Dataset:
-    """Check two tables against each other and make a dataset of them."""
-    tested = read_items(test, columns, labels, "test")
-    shown = ReadItems("", ())
-    if pool is not None:
-        alone = replace(columns, cluster=None, slices=(), label=columns.label or LABEL)
-        shown = without_leaks(read_items(pool, alone, labels, "demo"), tested)
-    left_out = settle_bad([tested, shown], on_bad)
-    check_classes(tested, labels)
-    if pool is not None:
-        check_classes(shown, labels)
-    test_items = tuple(item for _, item in tested.items)
-    pool_items = tuple(item for _, item in shown.items)
-    return Dataset(
-        name=name,
-        task=labels.task,
-        pool=pool_items,
-        test=test_items,
-        source=test.file,
-        licence=licence,
-        digest=dataset_digest(labels.task.scale, pool_items, test_items),
-        left_out=left_out,
     )

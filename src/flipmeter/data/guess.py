@@ -141,7 +141,15 @@ def usual_classes(table: Table, column: str) -> list[object]:
     if guess_order(found):
         return found
     counts = Counter(map(label_key, _values(table, column)))
-    kept = [value for value in found if not _is_typing_error(label_key(value), counts)]
+    words = [word for word in counts if len(word) >= SHORTEST_WORD]
+    errors = {
+        word
+        for word in words
+        if not is_number(word)
+        for other in words
+        if counts[other] >= ODD * counts[word] and _is_one_edit(word, other)
+    }
+    kept = [value for value in found if label_key(value) not in errors]
     return next(_without_strays(kept, counts), kept)
 
 
@@ -161,13 +169,6 @@ ODD = 5
 SHORTEST_WORD = 4
 
 
-def _is_typing_error(word: str, counts: Mapping[str, int]) -> bool:
-    if len(word) < SHORTEST_WORD or is_number(word):
-        return False
-    often = (other for other, n in counts.items() if n >= ODD * counts[word])
-    return any(len(other) >= SHORTEST_WORD and _is_one_edit(word, other) for other in often)
-
-
 def _is_one_edit(word: str, other: str) -> bool:
     """Whether one letter more, less or other, or two letters in the other order, make the other."""
     while word and other and word[0] == other[0]:
@@ -185,8 +186,12 @@ def classes_in(table: Table, column: str) -> list[object]:
 
 def guess_order(values: Sequence[object]) -> list[object]:
     """Classes lowest first; empty if their words show no order."""
-    keys = {_folded(value): value for value in values}
-    for read in (_numbers, _on_a_ladder, _grades, _between_poles, _negated):
+    keys = {}
+    for value in values:
+        key = label_key(value)
+        words = " ".join(re.split(r"[\s_-]+", key)).strip()
+        keys[key if _NUMBER.fullmatch(key) else words or key] = value
+    for read in (_numbers, _on_a_ladder, _between_poles, _negated):
         places = read(list(keys))
         if places and len({places[key] for key in keys}) == len(values):
             return [keys[key] for key in sorted(keys, key=lambda key: places[key])]
@@ -232,24 +237,18 @@ def _twins(columns: Iterable[str]) -> Iterator[list[str]]:
     return (group for group in by_stem.values() if len(group) > 1)
 
 
-def _named_options(texts: Mapping[str, Sequence[object]]) -> list[str]:
-    """Three or more twins, words or numbers, that the values of another column name."""
+def _named(texts: Mapping[str, Sequence[object]]) -> list[str]:
+    """Columns that the values of another name: three or more twins, or texts, ties apart."""
+    keys = {column: {*map(label_key, _distinct(values))} for column, values in texts.items()}
     for group in _twins(texts):
         names = {*map(label_key, group), *ascii_lowercase[: len(group)]}
-        for column in texts.keys() - {*group}:
-            values = {label_key(value) for value in _distinct(texts[column])}
-            if len(group) > 2 and len(values) > 1 and values <= names:
-                return group
-    return []
-
-
-def _named_by_labels(texts: Mapping[str, Sequence[object]]) -> list[str]:
-    """Columns of texts that the values of another column name, ties apart."""
+        others = (keys[column] for column in texts if column not in group)
+        if len(group) > 2 and any(len(said) > 1 and said <= names for said in others):
+            return group
     named = {label_key(column): column for column in texts}
-    for column, values in texts.items():
-        keys = {label_key(value) for value in _distinct(values)} - _TIES
-        found = [named[key] for key in named if key in keys and named[key] != column]
-        if 2 <= len(keys) == len(found) and all(_is_read(name, texts[name]) for name in found):
+    for column, said in keys.items():
+        found = [named[key] for key in named if key in said - _TIES and named[key] != column]
+        if 2 <= len(said - _TIES) == len(found) and all(_is_read(one, texts[one]) for one in found):
             return found
     return []
 
@@ -263,7 +262,7 @@ def is_text_column(table: Table, column: str) -> bool:
 def exchangeable_columns(table: Table) -> list[str]:
     """Columns of a table that look like answers a judge compares, or options of a question."""
     texts = dict(_columns(table))
-    return guess_exchangeable(texts) or _named_options(texts) or _named_by_labels(texts)
+    return guess_exchangeable(texts) or _named(texts)
 
 
 # --- columns ----------------------------------------------------------------------------------
@@ -311,11 +310,6 @@ def _mean_length(values: Sequence[object]) -> float:
 # --- orders -----------------------------------------------------------------------------------
 
 
-def _folded(value: object) -> str:
-    key = label_key(value)
-    return key if _NUMBER.fullmatch(key) else " ".join(re.split(r"[\s_-]+", key)).strip() or key
-
-
 def _numbers(keys: Sequence[str]) -> Places | None:
     if not all(_NUMBER.fullmatch(key) for key in keys):
         return None
@@ -328,14 +322,9 @@ def _climb(ladder: str) -> Places:
 
 
 def _on_a_ladder(keys: Sequence[str]) -> Places | None:
-    ladders = (_climb(ladder) for ladder in _LADDERS)
+    """Read school grades too. A to D alone may be the options of a question, without order."""
+    ladders = map(_climb, (*_LADDERS, *([_GRADES] if "f" in keys else [])))
     return next((ladder for ladder in ladders if ladder.keys() >= set(keys)), None)
-
-
-def _grades(keys: Sequence[str]) -> Places | None:
-    """Read school grades. A to D alone may be the options of a question, which have no order."""
-    grades = _climb(_GRADES)
-    return grades if "f" in keys and grades.keys() >= set(keys) else None
 
 
 def _between_poles(keys: Sequence[str]) -> Places | None:

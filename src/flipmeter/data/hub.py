@@ -6,17 +6,16 @@ Needs the optional package `datasets` (pip install 'flipmeter[datasets]').
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from flipmeter.data.exchangeable import Exchange, Options
-from flipmeter.data.files import Moved, dataset_of
-from flipmeter.data.items import LABEL, Columns, OnBad
-from flipmeter.data.labels import NOMINAL, Labels, ScaleSpec, TaskSpec, label_key, read_labels
+from flipmeter.data.files import Description
+from flipmeter.data.labels import NOMINAL, Labels, label_key, read_labels
 from flipmeter.data.tables import Record, Table
 from flipmeter.registry import suggestion
 from flipmeter.types import Dataset, Problem
@@ -27,55 +26,26 @@ def load_hub(
     *,
     split_test: str = "test",
     split_demos: str | None = "train",
-    text: str = "text",
-    label: str = "label",
-    scale: ScaleSpec | None = None,
-    labels: Mapping[object, object] | None = None,
-    id: str | None = None,
-    fields: Mapping[str, str] | None = None,
-    exchange: Exchange | None = None,
-    options: Options | None = None,
-    systems: Sequence[str] | None = None,
-    slices: Sequence[str] = (),
-    task: TaskSpec | None = None,
-    on_bad: OnBad = "error",
     revision: str | None = None,
     config: str | None = None,
-    name: str = "",
-    licence: str = "",
+    **options: Any,
 ) -> Dataset:
     """Load a dataset of the hub, one saved by `save_to_disk`, or a folder of Parquet or CSV files.
 
     Labels that the dataset itself names (a ClassLabel) count from 0 there: they are taken by name
     where the names are those of the scale, else by place. Without a `scale` theirs is used. A lone
     split saved to disk is the test set, and `split_demos: null` sets demonstrations aside from it.
-    `exchange`, `options`, `systems` and `slices` are those of `load_file`.
+    `options` are those of a description.
     """
-    moved = Moved(exchange, options, systems)
-    columns = Columns(text, label, id, fields or {}, slices=tuple(slices))
-    where = str(name_or_path)
+    told, where = Description(**options), str(name_or_path)
     splits = _open(where, config, revision)
     if not isinstance(splits, Mapping):
         splits, split_demos = {split_test: splits}, None
     test = _split(where, splits, split_test)
-    pool = _split(where, splits, split_demos) if split_demos is not None else None
-    names, table, demos = moved.spread(
-        _table(where, split_test, test, columns, moved),
-        None if pool is None else _table(where, str(split_demos), pool, columns, moved),
-    )
-    if names and scale is None:
-        scale = {NOMINAL: list(names)}
-    reader = _labels(where, test, columns, scale, labels, task)
-    columns, reader = moved.placed(names, columns, reader, table, task)
-    return dataset_of(
-        table,
-        demos,
-        columns,
-        reader,
-        on_bad=on_bad,
-        name=name or Path(where).name,
-        licence=licence,
-    )
+    table, demos = _table(where, split_test, test, told), None
+    if split_demos is not None:
+        demos = _table(where, split_demos, _split(where, splits, split_demos), told)
+    return told.dataset(table, demos, lambda told, *_: _labels(where, test, told), Path(where).name)
 
 
 def _open(where: str, config: str | None, revision: str | None) -> Any:
@@ -93,7 +63,18 @@ def _open(where: str, config: str | None, revision: str | None) -> Any:
         with _no_waiting(datasets):
             return datasets.load_dataset(where, config, revision=revision)
     except Exception as error:  # the hub, its cache and its readers raise all kinds
-        raise Problem(_failure(where, error)) from error
+        lines = str(error).splitlines()
+        reason = f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+        why = (
+            f"the dataset {where} is not in the local cache and could not be downloaded from the "
+            f"Hugging Face hub ({reason}); check the name, the network and HF_HUB_OFFLINE, or give "
+            "a local folder"
+        )
+        if where.startswith((".", "/", "~")):
+            why = f"no folder {where}; check the path"
+        if path.exists():
+            why = f"{where} cannot be read as a dataset ({reason}); save it again with save_to_disk"
+        raise Problem(why) from error
 
 
 @contextmanager
@@ -104,40 +85,18 @@ def _no_waiting(datasets: Any) -> Iterator[None]:
     switches = [datasets.config, constants]
     before = [switch.HF_HUB_OFFLINE for switch in switches]
     try:
-        if not _is_reachable(constants.ENDPOINT):
+        parts = urlsplit(constants.ENDPOINT)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            if not getproxies().get(parts.scheme):  # behind a proxy only a request could tell
+                socket.create_connection((parts.hostname or "", port), timeout=5).close()
+        except OSError:
             for switch in switches:
                 switch.HF_HUB_OFFLINE = True
         yield
     finally:
         for switch, value in zip(switches, before, strict=True):
             switch.HF_HUB_OFFLINE = value
-
-
-def _is_reachable(address: str) -> bool:
-    """Say whether a server answers the door; behind a proxy only a request could tell."""
-    parts = urlsplit(address)
-    if getproxies().get(parts.scheme):
-        return True
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        socket.create_connection((parts.hostname or "", port), timeout=5).close()
-    except OSError:
-        return False
-    return True
-
-
-def _failure(where: str, error: Exception) -> str:
-    lines = str(error).splitlines()
-    reason = f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
-    if Path(where).exists():
-        return f"{where} cannot be read as a dataset ({reason}); save it again with save_to_disk"
-    if where.startswith((".", "/", "~")):
-        return f"no folder {where}; check the path"
-    return (
-        f"the dataset {where} is not in the local cache and could not be downloaded from the "
-        f"Hugging Face hub ({reason}); check the name, the network and HF_HUB_OFFLINE, or give "
-        f"a local folder"
-    )
 
 
 def _split(where: str, splits: Mapping[str, Any], name: str) -> Any:
@@ -150,29 +109,25 @@ def _split(where: str, splits: Mapping[str, Any], name: str) -> Any:
     return splits[name]
 
 
-def _table(where: str, split: str, rows: Any, columns: Columns, moved: Moved) -> Table:
-    there = tuple(rows.column_names)
-    named = filter(None, (columns.label, columns.id))
-    wanted = [*columns.texts.values(), *named, *moved.columns]
+def _table(where: str, split: str, rows: Any, told: Description) -> Table:
+    there, options = tuple(rows.column_names), told.options or ()
+    usual = [f"system_{letter}" for letter in ascii_lowercase]
+    moved = [options] if isinstance(options, str) else options
+    named = filter(None, (told.label, told.id, told.cluster))
+    systems = usual if told.systems is None else told.systems
+    wanted = [*told.columns.texts.values(), *named, *map(str, (*moved, *systems, *told.slices))]
     # Only what is needed: other columns may hold images or sound, which would be decoded.
     chosen = rows.select_columns([name for name in dict.fromkeys(wanted) if name in there])
     records = tuple(Record(number, values) for number, values in enumerate(chosen, start=1))
     return Table(f"{where} ({split})", there, records)
 
 
-def _labels(
-    where: str,
-    rows: Any,
-    columns: Columns,
-    scale: ScaleSpec | None,
-    labels: Mapping[object, object] | None,
-    task: TaskSpec | None,
-) -> Labels:
-    column = columns.label or LABEL
+def _labels(where: str, rows: Any, told: Description) -> Labels:
+    column, scale, task = told.column, told.scale, told.task
     named: list[str] | None = getattr(rows.features.get(column), "names", None)
     if not named:
         found = list(rows[column]) if scale == NOMINAL else ()
-        return read_labels(scale, labels, task, column, found)
+        return read_labels(scale, told.labels, task, column, found)
     if scale == NOMINAL:
         scale = {NOMINAL: named}
     if scale is None and task is None:
@@ -188,4 +143,4 @@ def _labels(
             f"{where} has the labels {named}, the scale has {size} classes "
             f"{list(reader.task.scale.names)}; map them: labels: {{0: class, 1: class}}"
         )
-    return read_labels(scale, {**places, **(labels or {})}, task, column)
+    return read_labels(scale, {**places, **(told.labels or {})}, task, column)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -61,17 +61,13 @@ class Columns:
         named = [name for name in others if name]
         for column in [*self.texts.values(), *named]:
             if column not in table.columns:
+                near = suggestion(column, list(table.columns))
+                there = "" if "; known: " in near else f" (known: {', '.join(table.columns)})"
                 way_out = UNLABELLED if column == self.label else ""
-                raise Problem(_missing_column(table, column) + way_out)
+                raise Problem(f"{table.file} has no column '{column}'{near}{there}{way_out}")
 
 
 UNLABELLED = "; for a file without labels write `label: null`"
-
-
-def _missing_column(table: Table, column: str) -> str:
-    near = suggestion(column, list(table.columns))
-    there = "" if "; known: " in near else f" (known: {', '.join(table.columns)})"
-    return f"{table.file} has no column '{column}'{near}{there}"
 
 
 @dataclass(frozen=True)
@@ -150,20 +146,12 @@ def text_fault(column: str, value: object) -> tuple[str, str] | None:
         return "not text", f"the field '{column}' contains {found}; it must be text"
     if is_blank(value):
         return "empty", f"the field '{column}' is empty; fill it in or remove the row"
-    if "\0" in value or not _is_encodable(value):
+    if "\0" in value or any("\ud800" <= mark <= "\udfff" for mark in value):
         return "not text", (
             f"the field '{column}' contains a NUL or half a surrogate pair in {shorten(value)}; "
             "remove that character"
         )
     return None
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _item(record: Record, columns: Columns, labels: Labels, role: Role) -> Item:
@@ -175,13 +163,11 @@ def _item(record: Record, columns: Columns, labels: Labels, role: Role) -> Item:
     cluster = str(record.values[columns.cluster]).strip() if columns.cluster else ""
     systems = tuple(str(record.values[column]).strip() for column in columns.systems)
     gold = labels.rank(record.values[columns.label]) if columns.label else None
-    filed = {column: _filed(record.values.get(column)) for column in columns.slices}
+    filed = {}
+    for column in columns.slices:
+        value = record.values.get(column)
+        filed[column] = "" if value is None else str(value).strip()[:LONGEST_SLICE]
     return Item(str(name), fields, gold, role, cluster, systems, filed or UNSLICED)
-
-
-def _filed(value: object) -> str:
-    """The value of an item in a column: the beginning of its text."""
-    return "" if value is None else str(value).strip()[:LONGEST_SLICE]
 
 
 def _without_repeats(reading: ReadItems) -> ReadItems:
@@ -199,11 +185,15 @@ def _without_repeats(reading: ReadItems) -> ReadItems:
         if len({item.gold for _, item in group}) == 1:
             kept.append(group[0])
     kept.sort(key=lambda pair: pair[0])
-    ids = list(_repeated_ids(reading.file, kept))
-    rows = {fault.row for fault in ids}
-    return ReadItems(
-        reading.file, tuple(pair for pair in kept if pair[0] not in rows), (*bad, *ids)
-    )
+    rows: dict[str, int] = {}
+    unique = []
+    for row, item in kept:
+        if (first := rows.setdefault(item.id, row)) == row:
+            unique.append((row, item))
+            continue
+        message = f"the id {shorten(item.id)} is also in row {first}; ids must differ"
+        bad.append(Bad(reading.file, row, "repeated id", message))
+    return ReadItems(reading.file, tuple(unique), tuple(bad))
 
 
 def _repeats(file: str, group: list[tuple[int, Item]]) -> Iterator[Bad]:
@@ -217,15 +207,6 @@ def _repeats(file: str, group: list[tuple[int, Item]]) -> Iterator[Bad]:
         other = next(row for row, other in group if other.gold != item.gold)
         same = f"the text {shorten(item.text)} is also in row {other}"
         yield Bad(file, row, "contradictory", f"{same}, with a different label; keep one of them")
-
-
-def _repeated_ids(file: str, items: Sequence[tuple[int, Item]]) -> Iterator[Bad]:
-    rows: dict[str, int] = {}
-    for row, item in items:
-        first = rows.setdefault(item.id, row)
-        if first != row:
-            message = f"the id {shorten(item.id)} is also in row {first}; ids must differ"
-            yield Bad(file, row, "repeated id", message)
 
 
 def without_leaks(pool: ReadItems, test: ReadItems) -> ReadItems:

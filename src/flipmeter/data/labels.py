@@ -92,7 +92,10 @@ def read_labels(
         spelled = {**scale, **spelled}
         values = tuple(_class_name(value) for value in scale)
         scale = list(scale.values())
-    named = _written(make_task(scale, task, column), values, nominal=is_nominal)
+    named = make_task(scale, task, column)
+    own = values if values != named.scale.names else ()
+    told = {"values": own or named.scale.values, "nominal": is_nominal or named.scale.nominal}
+    named = replace(named, scale=replace(named.scale, **told))  # type: ignore[arg-type]
     ranks = {label_key(name): rank for rank, name in enumerate(named.scale.names, start=1)}
     counts = not any(_WHOLE.fullmatch(name) for name in ranks)
     numbers = {str(rank): rank for rank in named.scale.ranks} if counts else {}
@@ -126,21 +129,9 @@ def _unordered(
             f"scale: nominal found {len(names)} class in the labels; two are needed, or list "
             "them: scale: {nominal: [red, green]}"
         )
-    return [names[key] for key in sorted(names, key=_by_number)], True
-
-
-def _by_number(key: str) -> tuple[int, str]:
-    return (int(key), "") if _WHOLE.fullmatch(key) else (MOST_NOMINAL, key)
-
-
-def _written(task: Task, values: tuple[str, ...], *, nominal: bool) -> Task:
-    """The task with what the data writes for its classes, and whether they have an order."""
-    scale = task.scale
-    own = values if values != scale.names else ()
-    return replace(
-        task,
-        scale=replace(scale, values=own or scale.values, nominal=nominal or scale.nominal),
-    )
+    numbers = {key: int(key) for key in names if _WHOLE.fullmatch(key)}
+    order = sorted(names, key=lambda key: (numbers.get(key, MOST_NOMINAL), key))
+    return [names[key] for key in order], True
 
 
 def _target(raw: object, value: object, targets: Mapping[str, Rank]) -> Rank:
@@ -167,7 +158,12 @@ def label_key(raw: object) -> str:
 def make_task(scale: ScaleSpec, task: TaskSpec | None = None, column: str = "label") -> Task:
     """The vocabulary of a prompt; defaults follow from the scale and the column."""
     given = scale if isinstance(scale, Scale) else None
-    names = given.names if given else _class_names(scale)
+    if given is None:
+        if isinstance(scale, str | bytes) or not isinstance(scale, Sequence):
+            raise Problem(f"the scale is {shorten(scale)}; list the classes from lowest to highest")
+        names = Scale(tuple(map(_class_name, scale))).names
+    else:
+        names = given.names
     if isinstance(task, Task):
         if task.scale.names != names:
             raise Problem(f"the task is about {list(task.scale.names)}, the scale is {list(names)}")
@@ -198,12 +194,6 @@ def _default_task(names: tuple[str, ...], column: str) -> Task:
     if is_plain:
         return Task(Scale(names, low, high), "Text Classification", "Text", "class")
     return Task(Scale(names, low, high), f"{aspect.title()} Classification", "Text", aspect)
-
-
-def _class_names(scale: object) -> tuple[str, ...]:
-    if isinstance(scale, str | bytes) or not isinstance(scale, Sequence):
-        raise Problem(f"the scale is {shorten(scale)}; list the classes from lowest to highest")
-    return Scale(tuple(_class_name(value) for value in scale)).names
 
 
 def _class_name(value: object) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import flipmeter.data.bundled  # noqa: F401 - registers its datasets
 from flipmeter.data.catalog import CatalogEntry, datasets, load_entry
-from flipmeter.data.files import load_file
+from flipmeter.data.files import Description, load_file
 from flipmeter.data.hub import load_hub
 from flipmeter.data.labels import read_weights
 from flipmeter.data.number_scales import WITHIN, with_tolerance
@@ -34,7 +34,7 @@ def load(
     if isinstance(spec, Dataset):
         return spec
     if isinstance(spec, str):
-        return load_entry(_entry(spec), data_dir)
+        spec = {"catalog": spec}
     if not isinstance(spec, Mapping):
         raise Problem(
             f"{spec!r} does not describe a dataset; give a name or one of {', '.join(_LOADERS)}"
@@ -53,7 +53,14 @@ def load(
     if within is not None:
         options["scale"] = with_tolerance(options.get("scale"), within)
     _check_options(kind, source, options)
-    found = _LOADERS[kind](str(source), options, data_dir, Path(folder or ""))
+    source, here = str(source), Path(folder or "")
+    if kind == "catalog":
+        found = load_entry(_entry(source), data_dir, **options)
+    elif kind == "file":
+        own = {"demos": here / options["demos"]} if options.get("demos") else {}
+        found = load_file(here / source, **{**options, **own})
+    else:
+        found = load_hub(here / source if (here / source).exists() else source, **options)
     if weights is None:
         return found
     return replace(found, weights=read_weights(weights, found.task.scale, str(source)))
@@ -69,9 +76,10 @@ def _entry(name: str) -> CatalogEntry:
 
 
 def _check_options(kind: str, source: str | Path, options: Mapping[str, Any]) -> None:
-    known = [*inspect.signature(_OPTIONS[kind]).parameters, "weights", WITHIN][1:]
-    if kind == "catalog":
-        known.remove("data_dir")
+    known = [*inspect.signature(_LOADERS[kind]).parameters, "weights", WITHIN][1:]
+    unnamed = "data_dir" if kind == "catalog" else "options"
+    known.remove(unnamed)
+    known += [] if kind == "catalog" else [field.name for field in fields(Description)]
     for name, value in options.items():
         if name not in known:
             raise Problem(f"a dataset from a {kind} has no '{name}'{suggestion(str(name), known)}")
@@ -80,32 +88,6 @@ def _check_options(kind: str, source: str | Path, options: Mapping[str, Any]) ->
             raise Problem(f"{name} is {value!r} in the dataset {source}; it must be {words}")
 
 
-def _load_file(
-    source: str, options: dict[str, Any], data_dir: str | Path | None, folder: Path
-) -> Dataset:
-    if options.get("demos"):
-        options["demos"] = folder / options["demos"]
-    return load_file(folder / source, **options)
-
-
-def _load_hub(
-    source: str, options: dict[str, Any], data_dir: str | Path | None, folder: Path
-) -> Dataset:
-    local = folder / source
-    return load_hub(local if local.exists() else source, **options)
-
-
-def _load_catalog(
-    source: str, options: dict[str, Any], data_dir: str | Path | None, folder: Path
-) -> Dataset:
-    return load_entry(_entry(source), data_dir, **options)
-
-
-_LOADERS: dict[str, Callable[[str, dict[str, Any], str | Path | None, Path], Dataset]] = {
-    "file": _load_file,
-    "hub": _load_hub,
-    "catalog": _load_catalog,
-}
 _TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "scale": ((list, tuple, Mapping, Scale, str), "a list of classes, lowest first"),
     "labels": (Mapping, "a mapping {value: class}"),
@@ -118,7 +100,7 @@ _TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "demos": ((str, Path), "the path of a file"),
     "quotes": (bool, "true or false"),
 }
-_OPTIONS: dict[str, Callable[..., Dataset]] = {
+_LOADERS: dict[str, Callable[..., Dataset]] = {
     "file": load_file,
     "hub": load_hub,
     "catalog": load_entry,

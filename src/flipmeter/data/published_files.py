@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -32,17 +33,16 @@ _BRACKETS = {
 def read_trees(paths: Sequence[Path]) -> list[Row]:
     """Read Penn-Treebank-style trees, one a line: the root's digit is the class."""
     (path,) = paths
-    return [_tree(path, number, line) for number, line in _lines(path)]
-
-
-def _tree(path: Path, number: int, line: str) -> Row:
-    # Split by brackets, not by white space: some tokens hold a no-break space.
-    tokens = _TOKEN.findall(line)
-    if not re.match(r"\([0-4] ", line) or not tokens or line.count("(") != line.count(")"):
-        raise Problem(
-            f"{path}, row {number}: {shorten(line)} is not a tree; download the file again"
-        )
-    return " ".join(_restored(token) for token in tokens), int(line[1]) + 1
+    rows = []
+    for number, line in _lines(path):
+        # Split by brackets, not by white space: some tokens hold a no-break space.
+        tokens = _TOKEN.findall(line)
+        if not re.match(r"\([0-4] ", line) or not tokens or line.count("(") != line.count(")"):
+            raise Problem(
+                f"{path}, row {number}: {shorten(line)} is not a tree; download the file again"
+            )
+        rows.append((" ".join(map(_restored, tokens)), int(line[1]) + 1))
+    return rows
 
 
 @lru_cache(maxsize=1 << 16)
@@ -52,52 +52,85 @@ def _restored(token: str) -> str:
     return token.replace("\\/", "/").replace("\\*", "*")
 
 
-def read_yelp_full(paths: Sequence[Path]) -> list[Row]:
-    r"""Read `yelp_review_full`: "stars","text" without a header; `\n` and `\"` are undone."""
-    (path,) = paths
-    rows = []
-    for number, fields in quoted_rows(path, ","):
-        if len(fields) != 2:
-            raise Problem(f"{path}, row {number}: {len(fields)} fields where there should be 2")
-        rows.append((_unescaped(fields[1]), _number(path, number, fields[0], 1, 5)))
-    return rows
+@dataclass(frozen=True)
+class Fields:
+    """A reader of separated fields: the places of the text and the class, and its spellings.
+
+    Commas separate quoted fields; tabs those of a line without quoting, cut at most `n_cuts`
+    times, from the right where the class comes last. A file has at least `n_fields`, after the
+    `header` that it begins with. In an escaped text new lines and quotes have a backslash.
+    """
+
+    ranks: Mapping[str, Rank]
+    text: int
+    label: int
+    separator: str = ","
+    header: tuple[str, ...] = ()
+    n_fields: int = 3
+    n_cuts: int = -1
+    is_escaped: bool = False
+
+    def __call__(self, paths: Sequence[Path]) -> list[Row]:
+        """The rows of the files, one after the other."""
+        rows = []
+        for path in paths:
+            for number, fields in self.fields(path):
+                text = fields[self.text]
+                if self.is_escaped:
+                    text = text.replace("\\n", "\n").replace('\\"', '"')
+                label = fields[self.label]
+                rows.append((text.strip(), read_rank(path, number, label, self.ranks)))
+        return rows
+
+    def fields(self, path: Path) -> Iterator[tuple[int, list[str]]]:
+        """The numbered rows of a file behind its header."""
+        rows = quoted_rows(path, ",") if self.separator == "," else self._cut(path)
+        for number, fields in rows:
+            if number == 1 and self.header:
+                if (*fields[: len(self.header)],) != self.header:
+                    expected = ", ".join(self.header)
+                    raise Problem(f"{path}: the header is {fields}, expected {expected}")
+                continue
+            if len(fields) < self.n_fields:
+                what = f"{len(fields)} fields where there should be {self.n_fields}"
+                if self.header:
+                    what += f"; a row is not '{', '.join(self.header)}'"
+                raise Problem(f"{path}, row {number}: {what}")
+            yield number, fields
+
+    def _cut(self, path: Path) -> Iterator[tuple[int, list[str]]]:
+        cut = str.rsplit if self.label < 0 else str.split
+        return ((number, cut(line, "\t", self.n_cuts)) for number, line in _lines(path))
 
 
-def read_yelp_open(paths: Sequence[Path]) -> list[Row]:
-    """Read a CSV of the Yelp open dataset with `text` and `label2` ("Review Stars: 4.0")."""
-    (path,) = paths
-    rows = []
-    for number, fields in quoted_rows(path, ","):
-        if number == 1 and fields != ["text", "label1", "label2"]:
-            raise Problem(f"{path}: the header is {fields}, expected text, label1, label2")
-        if number > 1:
-            stars = fields[-1].removeprefix("Review Stars: ").removesuffix(".0")
-            rows.append((fields[0].strip(), _number(path, number, stars, 1, 5)))
-    return rows
+def counted(low: int, high: int, first: Rank = 1) -> dict[str, Rank]:
+    """Classes that are written as numbers."""
+    return {str(number): first + number - low for number in range(low, high + 1)}
 
 
-def read_rl_prompt(paths: Sequence[Path]) -> list[Row]:
-    """Read TSVs of `yelp_review_full`, one after the other: sentence, label 0..4, no quoting."""
-    rows = []
-    for path in paths:
-        for number, line in _lines(path):
-            text, _, label = line.rpartition("\t")
-            if (number, line) != (1, "sentence\tlabel"):
-                rows.append((_unescaped(text), _number(path, number, label, 0, 4) + 1))
-    return rows
+def read_rank(path: Path, number: int, label: str, ranks: Mapping[str, Rank]) -> Rank:
+    """The class of a row, by its spelling."""
+    if label.strip() not in ranks:
+        names = [*ranks]
+        known = " or ".join(names) if not names[0].isdigit() else f"{names[0]}..{names[-1]}"
+        raise Problem(f"{path}, row {number}: the label {shorten(label)} is not {known}")
+    return ranks[label.strip()]
 
 
-def read_semeval(paths: Sequence[Path]) -> list[Row]:
-    """Read the SemEval TSVs, one after the other: tweet id, class, text; no header, no quoting."""
-    ranks = {"negative": 1, "neutral": 2, "positive": 3}
-    rows = []
-    for path in paths:
-        for number, line in _lines(path):
-            fields = line.split("\t", maxsplit=2)
-            if len(fields) < 3 or fields[1] not in ranks:
-                raise Problem(f"{path}, row {number}: {shorten(line)} is not 'id, class, text'")
-            rows.append((fields[2].strip(), ranks[fields[1]]))
-    return rows
+STARS = counted(1, 5)
+HATEFUL = counted(0, 1)
+SENTIMENTS = {"negative": 1, "neutral": 2, "positive": 3}
+OFFENCES = {"NOT": 1, "OFF": 2}
+read_yelp_full = Fields(STARS, text=1, label=0, n_fields=2, is_escaped=True)
+_YELP_STARS = {f"Review Stars: {n}.0": int(n) for n in STARS}
+read_yelp_open = Fields(_YELP_STARS, text=0, label=-1, header=("text", "label1", "label2"))
+read_rl_prompt = Fields(
+    *(counted(0, 4), 0, -1, "\t", ("sentence", "label")), n_fields=2, n_cuts=1, is_escaped=True
+)
+read_semeval = Fields(SENTIMENTS, text=2, label=1, separator="\t", n_cuts=2)
+read_hateval = Fields(HATEFUL, text=1, label=2, header=("id", "text", "HS"))
+read_olid_train = Fields(OFFENCES, 1, 2, "\t", ("id", "tweet", "subtask_a"))
+_OLID_TWEETS = Fields({}, 1, 0, "\t", ("id", "tweet"), n_fields=2)
 
 
 def read_tweets(*names: str) -> Reader:
@@ -115,37 +148,13 @@ def read_tweets(*names: str) -> Reader:
                 f"{texts_path} has {len(texts)} lines, {labels_path.name} {len(labels)}; "
                 "they must agree: download both again"
             )
-        top = len(names) - 1
+        ranks = counted(0, len(names) - 1)
         return [
-            (text.strip(), _number(labels_path, number, label, 0, top) + 1)
+            (text.strip(), read_rank(labels_path, number, label, ranks))
             for (_, text), (number, label) in zip(texts, labels, strict=True)
         ]
 
     return read
-
-
-def read_hateval(paths: Sequence[Path]) -> list[Row]:
-    """Read HatEval's own CSV: id, text, HS (hate speech, 0 or 1), and two columns more."""
-    (path,) = paths
-    rows = []
-    for number, fields in quoted_rows(path, ","):
-        if number == 1:
-            if fields[:3] != ["id", "text", "HS"]:
-                raise Problem(f"{path}: the header is {fields}, expected id, text, HS, TR, AG")
-        elif len(fields) < 3:
-            raise Problem(f"{path}, row {number}: {len(fields)} fields where there should be 5")
-        else:
-            rows.append((fields[1].strip(), _number(path, number, fields[2], 0, 1) + 1))
-    return rows
-
-
-def read_olid_train(paths: Sequence[Path]) -> list[Row]:
-    """Read OLID's training TSV: id, tweet, subtask_a (NOT or OFF), and two columns more."""
-    (path,) = paths
-    return [
-        (fields[1].strip(), _olid_rank(path, number, fields[2]))
-        for number, fields in _olid_rows(path, ["id", "tweet", "subtask_a"])
-    ]
 
 
 def read_olid_test(paths: Sequence[Path]) -> list[Row]:
@@ -154,31 +163,13 @@ def read_olid_test(paths: Sequence[Path]) -> list[Row]:
     labels = {}
     for number, line in _lines(labels_path):
         name, _, label = line.partition(",")
-        labels[name] = _olid_rank(labels_path, number, label)
+        labels[name] = read_rank(labels_path, number, label, OFFENCES)
     rows = []
-    for number, (name, text) in _olid_rows(texts_path, ["id", "tweet"]):
+    for number, (name, text, *_) in _OLID_TWEETS.fields(texts_path):
         if name not in labels:
             raise Problem(f"{texts_path}, row {number}: no label for {name} in {labels_path.name}")
         rows.append((text.strip(), labels[name]))
     return rows
-
-
-def _olid_rows(path: Path, header: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a TSV without quoting, cut to the columns of its header."""
-    for number, line in _lines(path):
-        fields = line.split("\t")[: len(header)]
-        if number == 1 and fields != [*header]:
-            raise Problem(f"{path}: the header is {fields}, expected {', '.join(header)}")
-        if len(fields) < len(header):
-            raise Problem(f"{path}, row {number}: {shorten(line)} is not '{', '.join(header)}'")
-        if number > 1:
-            yield number, fields
-
-
-def _olid_rank(path: Path, number: int, label: str) -> Rank:
-    if label.strip() not in ("NOT", "OFF"):
-        raise Problem(f"{path}, row {number}: the label {shorten(label)} is not NOT or OFF")
-    return 1 + (label.strip() == "OFF")
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:
@@ -187,16 +178,6 @@ def _lines(path: Path) -> list[tuple[int, str]]:
     if lines[-1] == "":
         lines.pop()
     return [(number, line.removesuffix("\r")) for number, line in enumerate(lines, start=1)]
-
-
-def _unescaped(text: str) -> str:
-    return text.replace("\\n", "\n").replace('\\"', '"').strip()
-
-
-def _number(path: Path, number: int, value: str, low: int, high: int) -> int:
-    if value.strip() not in {str(label) for label in range(low, high + 1)}:
-        raise Problem(f"{path}, row {number}: the label {shorten(value)} is not {low}..{high}")
-    return int(value)
 
 
 def read_llmbar(paths: Sequence[Path]) -> list[FieldsRow]:

@@ -70,7 +70,12 @@ def sample(
     a pool sets items aside for one unless nothing `needs_pool`. Items of a dataset without labels
     are one class, and so are those with decimal scores.
     """
-    _check(test_size, shots, balance)
+    if test_size < 1:
+        raise Problem(f"test_size is {test_size}; use at least 1 item")
+    if shots < 0:
+        raise Problem(f"shots is {shots}; show 0 or more demonstrations of each class")
+    if balance not in BALANCES:
+        raise Problem(f"no balance named '{balance}'{suggestion(balance, list(BALANCES))}")
     scale = dataset.task.scale
     is_labelled = any(item.gold for item in dataset.test)
     tested = _Usable("test", dataset.test, needs_class=is_labelled)
@@ -96,16 +101,13 @@ def sample(
     chosen = {rank: strata[rank][: quotas[rank]] for rank in strata}
     return Sample(
         test=tuple(_mixed(chosen, test_seed)),
-        demos=fixed or _in_base_order(demos, seed),
+        demos=fixed
+        or tuple(replace(item, role="demo") for item in _shuffled(demos, seed, "base order")),
         left_out=dict(sorted((tested.left_out + shown.left_out).items())),
         notes=(*tested.notes(), *shown.notes()),
         calibration=_calibration(dataset.name, pool, shots, n_calibration, seed),
         n_available=largest_test_size({r: len(items) for r, items in strata.items()}, balance),
     )
-
-
-def _in_base_order(demos: Sequence[Item], seed: int) -> tuple[Item, ...]:
-    return tuple(replace(item, role="demo") for item in _shuffled(demos, seed, "base order"))
 
 
 def _calibration(name: str, pool: _Strata, shots: int, n_items: int, seed: int) -> tuple[Item, ...]:
@@ -118,15 +120,6 @@ def _calibration(name: str, pool: _Strata, shots: int, n_items: int, seed: int) 
         )
     chosen = _shuffled(left, seed, "calibration")[:n_items]
     return tuple(replace(item, role="calibration") for item in chosen)
-
-
-def _check(test_size: int, shots: int, balance: str) -> None:
-    if test_size < 1:
-        raise Problem(f"test_size is {test_size}; use at least 1 item")
-    if shots < 0:
-        raise Problem(f"shots is {shots}; show 0 or more demonstrations of each class")
-    if balance not in BALANCES:
-        raise Problem(f"no balance named '{balance}'{suggestion(balance, list(BALANCES))}")
 
 
 class _Usable:
@@ -234,9 +227,12 @@ def _quotas(
     for rank, quota in quotas.items():
         if have[rank] < quota:
             kept = f" ({aside.get(rank, 0)} more are set aside for demonstrations)" if aside else ""
+            largest = largest_test_size(have, "equal")
+            take = f"the largest equal test_size is {largest}, or " if largest else ""
             raise Problem(
                 f"{name}: class '{scale.name(rank)}' has {have[rank]} items to test{kept} and its "
-                f"equal share of test_size {test_size} is {quota}; {_equal_remedy(have)}"
+                f"equal share of test_size {test_size} is {quota}; {take}set balance: "
+                "proportional, or add rows of this class"
             )
     return quotas
 
@@ -247,12 +243,6 @@ def largest_test_size(have: Mapping[Rank, int], balance: Balance) -> int:
         return sum(have.values())
     fewest = min(have.values())
     return fewest * len(have) + sum(count > fewest for count in have.values()) if fewest else 0
-
-
-def _equal_remedy(have: Mapping[Rank, int]) -> str:
-    largest = largest_test_size(have, "equal")
-    take = f"the largest equal test_size is {largest}, or " if largest else ""
-    return f"{take}set balance: proportional, or add rows of this class"
 
 
 def _largest_remainder(

@@ -12,6 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -96,7 +97,11 @@ def read_table(
     columns = declared or tuple(dict.fromkeys(name for one in records for name in one.values))
     if not columns:
         raise Problem(f"{path}, row {first.row}: {first.fault or 'no fields'}; no row can be read")
-    return Table(str(path), columns, records, _orders(path))
+    # The columns of a Parquet file whose dtype lists their values, lowest first.
+    dtypes = schema_of(path) if path.suffix.lower() == ".parquet" else {}
+    orders = ((column, declared_order(dtype)) for column, dtype in dtypes.items())
+    known = {column: order for column, order in orders if order is not None}
+    return Table(str(path), columns, records, known)
 
 
 def stream_rows(path: Path, columns: Sequence[str], others: Sequence[str] = ()) -> Iterator[Record]:
@@ -107,24 +112,17 @@ def stream_rows(path: Path, columns: Sequence[str], others: Sequence[str] = ()) 
     """
     declared, rows = _rows(path, None, [*columns, *others])
     if declared:
-        _check_columns(path, columns, declared)
-    first = next(rows, None)
-    if first is None:
-        raise Problem(f"{path} has no rows; there is nothing to label")
-    whole = chain([first], rows)
-    return whole if declared else _checked_on_the_way(path, columns, whole)
-
-
-def _checked_on_the_way(
-    path: Path, columns: Sequence[str], rows: Iterator[Record]
-) -> Iterator[Record]:
-    """Hold the first object that can be read to the columns."""
+        check_columns(path, columns, declared)
     kept = []
     for record in rows:
         kept.append(record)
-        if not record.fault:
-            _check_columns(path, columns, list(record.values))
+        if declared:
             break
+        if not record.fault:  # the first object that can be read is held to the columns
+            check_columns(path, columns, list(record.values))
+            break
+    if not kept:
+        raise Problem(f"{path} has no rows; there is nothing to label")
     return chain(kept, rows)
 
 
@@ -146,7 +144,7 @@ def columns_of(path: Path) -> list[str]:
     return [name for name in declared if name and counts[name] == 1]
 
 
-def _check_columns(path: Path, wanted: Sequence[str], there: Sequence[str]) -> None:
+def check_columns(path: Path | str, wanted: Sequence[str], there: Sequence[str]) -> None:
     for name in wanted:
         if name not in there:
             raise Problem(f"{path} has no column '{name}'{suggestion(name, list(there))}")
@@ -191,18 +189,13 @@ def check_text(path: Path) -> None:
             try:
                 decoder.decode(chunk, final=len(chunk) < BYTES_AT_ONCE)
             except UnicodeDecodeError as error:
-                raise _not_utf8(path, before - pending + error.start) from None
+                place = _place(path, before - pending + error.start)
+                byte = error.object[error.start]
+                raise Problem(
+                    f"{path}, {place}: byte 0x{byte:02x} is not UTF-8; "
+                    "save the file as UTF-8 (iconv -f latin1 -t utf-8, if it is Latin-1)"
+                ) from None
             before += len(chunk)
-
-
-def _not_utf8(path: Path, offset: int) -> Problem:
-    with path.open("rb") as file:
-        file.seek(offset)
-        byte = file.read(1)[0]
-    return Problem(
-        f"{path}, {_place(path, offset)}: byte 0x{byte:02x} is not UTF-8; "
-        "save the file as UTF-8 (iconv -f latin1 -t utf-8, if it is Latin-1)"
-    )
 
 
 def _place(path: Path, offset: int) -> str:
@@ -216,20 +209,13 @@ def _place(path: Path, offset: int) -> str:
 # --- CSV and TSV ------------------------------------------------------------------------------
 
 
-def _read_csv(path: Path, quotes: bool | None, wanted: Sequence[str] | None) -> Rows:
-    return _read_separated(path, ",", quotes is not False, wanted)
-
-
-def _read_tsv(path: Path, quotes: bool | None, wanted: Sequence[str] | None) -> Rows:
-    return _read_separated(path, "\t", quotes, wanted)
-
-
-def _read_separated(
-    path: Path, separator: str, quotes: bool | None, wanted: Sequence[str] | None
-) -> Rows:
+def _read_separated(path: Path, quotes: bool | None, wanted: Sequence[str] | None) -> Rows:
     check_text(path)
-    if separator == "," and _has_semicolons(next(text_lines(path), "")):
-        separator = ";"
+    separator = "\t"
+    if path.suffix.lower() == ".csv":
+        first, quotes = next(text_lines(path), ""), quotes is not False
+        # Spreadsheets separate by semicolons where commas are decimal.
+        separator = ";" if ";" in first and "," not in first else ","
     if quotes is None:
         quotes = any(
             (number == 0 and line.startswith('"')) or QUOTED.search(line)
@@ -247,23 +233,17 @@ def _read_separated(
     if repeated:
         raise Problem(f"{path} has more than one column named {repeated}; rename the others")
     hint = "set quotes: true if it quotes texts" if not quotes else "quote texts that contain one"
-    return columns, (_separated_record(row, fields, columns, hint) for row, fields in rows)
+    told = f"fields where the header has {len(columns)}; {hint}"
+    return columns, (
+        Record(row, dict(zip(columns, fields, strict=True)))
+        if len(fields) == len(columns)
+        else Record(row, fault=f"{len(fields)} {told}")
+        for row, fields in rows
+    )
 
 
 QUOTED = re.compile(r'(?:^|\t)"[^\t\n]*""')
 """A field of a TSV with a doubled quote inside."""
-
-
-def _has_semicolons(header: str) -> bool:
-    """Say whether a CSV separates by semicolons, as spreadsheets do where commas are decimal."""
-    return ";" in header and "," not in header
-
-
-def _separated_record(row: int, fields: list[str], columns: tuple[str, ...], hint: str) -> Record:
-    if len(fields) == len(columns):
-        return Record(row, dict(zip(columns, fields, strict=True)))
-    fault = f"{len(fields)} fields where the header has {len(columns)}; {hint}"
-    return Record(row, fault=fault)
 
 
 def quoted_rows(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
@@ -318,19 +298,27 @@ def _json_record(row: int, line: str) -> Record:
 
 def _read_parquet(path: Path, _: bool | None, wanted: Sequence[str] | None) -> Rows:
     check_parquet(path)
-    try:
+    with _readable(path):
         columns = tuple(schema_of(path))
-    except UNREADABLE as error:
-        raise _no_parquet(path, error) from error
     kept = columns if wanted is None else tuple(dict.fromkeys(n for n in wanted if n in columns))
     return columns, _parquet_rows(path, kept)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except UNREADABLE as error:
+        reason = (str(error).splitlines() or [""])[0]
+        why = f"{path} is not a readable Parquet file ({reason}); write it again"
+        raise Problem(why) from error
 
 
 def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     table = scan_file(path).select(columns)
     table, start = table.with_columns(cs.float().fill_nan(None)), 0
     left = allowed_unpacked(path.stat().st_size)
-    try:
+    with _readable(path):
         while (rows := table.slice(start, ROWS_AT_ONCE).collect()).height:
             named = rows.iter_rows(named=True, buffer_size=ROWS_OF_LONG_TEXTS)
             for number, values in enumerate(named, start=start + 1):
@@ -339,26 +327,11 @@ def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Record]:
                     raise Problem(f"{path}: its texts unpack to far more than its size")
                 yield Record(number, values)
             start += rows.height
-    except UNREADABLE as error:
-        raise _no_parquet(path, error) from error
-
-
-def _orders(path: Path) -> dict[str, list[object]]:
-    """The columns of a Parquet file whose dtype lists their values, lowest first."""
-    if path.suffix.lower() != ".parquet":
-        return {}
-    found = ((column, declared_order(dtype)) for column, dtype in schema_of(path).items())
-    return {column: order for column, order in found if order is not None}
-
-
-def _no_parquet(path: Path, error: BaseException) -> Problem:
-    reason = (str(error).splitlines() or [""])[0]
-    return Problem(f"{path} is not a readable Parquet file ({reason}); write it again")
 
 
 _READERS: Mapping[str, Callable[[Path, bool | None, Sequence[str] | None], Rows]] = {
-    ".csv": _read_csv,
-    ".tsv": _read_tsv,
+    ".csv": _read_separated,
+    ".tsv": _read_separated,
     ".jsonl": _read_json_lines,
     ".ndjson": _read_json_lines,
     ".parquet": _read_parquet,

@@ -4,69 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from flipmeter.types import Estimate
 
-
-@dataclass(frozen=True)
-class Configuration:
-    """A rater at a level among all that were compared; shares are of resamples of the items.
-
-    `score` is what the selection goes by, `flips` are by contrast and `costs` by unit, the one that
-    is weighed first. Contrasts that `cannot_flip` have no rate and count as 0. `others` are further
-    numbers to look at, which the selection does not weigh.
-    """
-
-    rater: str
-    level: str
-    score: Estimate
-    flips: Mapping[str, Estimate]
-    costs: Mapping[str, float]
-    is_on_front: bool
-    is_allowed: bool
-    on_front: float
-    chosen: float
-    others: Mapping[str, Estimate] = field(default_factory=dict)
-    factors: Mapping[str, str] = field(default_factory=dict)
-    cannot_flip: frozenset[str] = frozenset()
+if TYPE_CHECKING:
+    from flipmeter.measure.effects.field import By
+    from flipmeter.measure.effects.held_out import HeldOut
+    from flipmeter.measure.effects.pareto import Standing
 
 
-@dataclass(frozen=True)
-class HeldOutNumbers:
-    """The choice evaluated on items that it was not made on."""
-
-    score: Estimate
-    flips: Mapping[str, Estimate]
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class Choice:
-    """The recommendation for a dataset: the selection among its configurations.
+    """The configurations on a dataset, with the choice among them.
 
-    `limits` are the limits on flips, `chosen` the index of the choice, None if there is none.
-    `trouble` is the reason why there is no selection at all.
+    `limits` are the limits on flips; `trouble` is the reason why there is nothing to choose from.
+    `costs` by unit begin with the one that is weighed, `others` are numbers to look at, and
+    `factors` the levels: each has an entry for every standing, in their order.
     """
 
     dataset: str
-    by: str = "accuracy"
+    by: By = "accuracy"
     limits: Mapping[str, float] = field(default_factory=dict)
-    configurations: Sequence[Configuration] = ()
-    chosen: int | None = None
-    held_out: HeldOutNumbers | None = None
+    standings: Sequence[Standing] = ()
+    chosen: Standing | None = None
+    held_out: HeldOut | None = None
     trouble: str = ""
+    costs: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    others: Mapping[str, Sequence[Estimate]] = field(default_factory=dict)
+    factors: Sequence[Mapping[str, str]] = ()
 
     @property
-    def used(self) -> Configuration | None:
-        return None if self.chosen is None else self.configurations[self.chosen]
+    def front(self) -> list[Standing]:
+        """The Pareto front, best first."""
+        sign = -1 if self.by == "accuracy" else 1
+        found = [one for one in self.standings if one.is_on_front]
+        return sorted(found, key=lambda one: sign * one.score.value)
 
     @property
-    def instead_of(self) -> Configuration | None:
+    def instead_of(self) -> Standing | None:
         """The base of the chosen rater, where that is another configuration."""
-        used = self.used
+        used = self.chosen
         if used is None or not used.level:
             return None
-        bases = [one for one in self.configurations if one.rater == used.rater and not one.level]
-        return bases[0] if bases else None
+        bases = (one for one in self.standings if one.rater == used.rater and not one.level)
+        return next(bases, None)
 
 
 @dataclass(frozen=True)
@@ -83,7 +65,7 @@ def worst_flips(flips: Mapping[str, Estimate]) -> tuple[str, Estimate] | None:
     return max(known, key=lambda pair: pair[1].value, default=None)
 
 
-def shown_configuration(one: Configuration, *, several_raters: bool) -> str:
+def shown_configuration(one: Standing, *, several_raters: bool) -> str:
     """The name of a configuration in a list of several."""
     parts = [one.rater, one.level] if several_raters else [one.level or "base"]
     return " · ".join(part for part in parts if part)

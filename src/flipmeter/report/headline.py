@@ -191,10 +191,10 @@ class Headline:
         )
 
     def _uses(self) -> Iterator[Line]:
-        compared = [c for c in self.choices if not c.trouble and len(c.configurations) > 1]
+        compared = [c for c in self.choices if not c.trouble and len(c.standings) > 1]
         for same in together(compared):
             yield [Phrase("Use "), *used_parts(same, len(self.choices))]
-        nothing = [choice for choice in compared if choice.used is None]
+        nothing = [choice for choice in compared if choice.chosen is None]
         is_read = (self.words["word_among"] != "unreadable").any()
         if nothing and is_read:  # that nothing could be read was said before
             some = f" on {', '.join(one.dataset for one in nothing)}" if len(compared) > 1 else ""
@@ -206,8 +206,8 @@ def together(choices: Sequence[Choice]) -> list[list[Choice]]:
     """Choices of the same configuration on several datasets, those with most datasets first."""
     found: dict[tuple[str, str], list[Choice]] = {}
     for choice in choices:
-        if choice.used is not None:
-            found.setdefault((choice.used.rater, choice.used.level), []).append(choice)
+        if choice.chosen is not None:
+            found.setdefault((choice.chosen.rater, choice.chosen.level), []).append(choice)
     return sorted(found.values(), key=len, reverse=True)
 
 
@@ -226,8 +226,8 @@ def _listed(choices: Sequence[Choice]) -> str:
 def used_parts(same: Sequence[Choice], n_datasets: int) -> Iterator[Phrase]:
     """A chosen configuration with its score, and what it flips most under, over its datasets."""
     first = same[0]
-    raters = {one.rater for one in first.configurations}
-    used = [(choice.used, choice.dataset) for choice in same if choice.used is not None]
+    raters = {one.rater for one in first.standings}
+    used = [(choice.chosen, choice.dataset) for choice in same if choice.chosen is not None]
     name = shown_configuration(used[0][0], several_raters=len(raters) > 1)
     yield Phrase(name, is_name=True)
     yield Phrase(f"{where_used(same, n_datasets)}: {first.by} ")
@@ -241,16 +241,16 @@ def used_parts(same: Sequence[Choice], n_datasets: int) -> Iterator[Phrase]:
         contrast, worst = max(flips, key=lambda found: found[1].value)
         named = f"worst contrast {contrast}" if worst.value else "no flips under any contrast:"
         yield Phrase(f", {named} {shown(worst)}")
-    yield Phrase(f" (intervals over all {len(first.configurations)} compared).")
+    yield Phrase(f" (intervals over all {len(first.standings)} compared).")
 
 
 def none_shown(choice: Choice, where: str = "") -> str:
     """The sentence for a selection without a choice."""
     least = ", ".join(dict.fromkeys(f"{100 * x:g} %" for x in choice.limits.values()))
-    noun = "configuration" if any(one.level for one in choice.configurations) else "rater"
+    noun = "configuration" if any(one.level for one in choice.standings) else "rater"
     return (
         f"No {noun} is shown to flip less than {least} under every contrast{where}, noise "
-        f"included (95 %, over all {len(choice.configurations)} compared)."
+        f"included (95 %, over all {len(choice.standings)} compared)."
     )
 
 

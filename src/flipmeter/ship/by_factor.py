@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 import yaml
@@ -51,15 +51,16 @@ def configs_of(choices: Sequence[LevelChoice]) -> dict[str, dict[str, object]]:
 
 def configs_yaml(choices: Choices) -> str:
     """Choices as YAML to paste into a study, one document per rater."""
-    return "\n---\n".join("\n".join(_document(*one)) for one in choices.items()) + "\n"
-
-
-def _document(rater: str, choices: Sequence[LevelChoice]) -> Iterator[str]:
-    yield f"# chosen on {' '.join(rater.split())}; {choices[0].warning}"
-    for choice in choices:
-        gains = (
-            f"{factor}={choice.levels[factor]} {points:+.1f}"
-            for factor, points in choice.residuals.items()
-        )
-        yield f"# {choice.metric}: {', '.join(gains) or 'no level is better than the base'}"
-    yield yaml.safe_dump({"configs": configs_of(choices)}, sort_keys=False).rstrip()
+    documents = []
+    for rater, chosen in choices.items():
+        lines = [f"# chosen on {' '.join(rater.split())}; {chosen[0].warning}"]
+        for choice in chosen:
+            gains = (
+                f"{factor}={choice.levels[factor]} {points:+.1f}"
+                for factor, points in choice.residuals.items()
+            )
+            told = ", ".join(gains) or "no level is better than the base"
+            lines.append(f"# {choice.metric}: {told}")
+        lines.append(yaml.safe_dump({"configs": configs_of(chosen)}, sort_keys=False).rstrip())
+        documents.append("\n".join(lines))
+    return "\n---\n".join(documents) + "\n"

@@ -5,13 +5,20 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from flipmeter.base.checks import ordered
 from flipmeter.base.files.atomic import inside, write_output
@@ -24,7 +31,6 @@ from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
 from flipmeter.measure.inference.words import Word
 from flipmeter.model import World, identity_of, is_simulated, without_world
 from flipmeter.model.backends.user_code import beside
-from flipmeter.parse.extraction import check as check_extract
 from flipmeter.probe import expand, probes
 from flipmeter.prompt import read_template
 from flipmeter.registry import suggestion
@@ -38,7 +44,13 @@ from flipmeter.study.entries import (
     explained,
     read_mapping,
 )
-from flipmeter.study.file import BUILT_IN, check_level
+from flipmeter.study.file import (
+    BUILT_IN,
+    Answer,
+    Pipeline,
+    check_levels,
+    refuse_scored,
+)
 from flipmeter.study.grid import applicable, world
 from flipmeter.study.raters import make_rater
 from flipmeter.types import (
@@ -206,13 +218,13 @@ class Card(BaseModel):
     model: ModelEntry
     panel: CardPanel | None = None
     identity: str = ""
-    pipeline: str = "pointwise"
+    pipeline: Pipeline = "pointwise"
     style: dict[str, Any] = {}
     decoding: DecodingEntry = DecodingEntry()
     scores: bool = False
     score_samples: int = Field(0, ge=0, lt=1000)
-    answer: dict[Literal["json", "regex"], str] = {}
-    average: list[str] = []
+    answer: Answer = {}
+    average: Annotated[list[str], AfterValidator(lambda some: [n for n in some if probes[n]])] = []
     min_interval: float = Field(0.0, ge=0)
     seed: int = 0
     task: TaskEntry
@@ -226,45 +238,19 @@ class Card(BaseModel):
     def _by_address(cls, value: Any) -> Any:
         return {"model": value} if isinstance(value, str) else value
 
-    @field_validator("pipeline")
-    @classmethod
-    def _known_pipeline(cls, name: str) -> str:
-        open_pipeline(name)
-        return name
-
     @field_validator("style")
     @classmethod
     def _known_levels(cls, style: dict[str, Any]) -> dict[str, Any]:
         worded = {name: v for name, v in style.items() if name != "prompt" or v != BUILT_IN}
-        named = without_defaults(worded) if is_stored() else worded
-        for name, value in named.items():
-            check_level(name, value)
+        check_levels(without_defaults(worded) if is_stored() else worded)
         if "prompt" in worded:
             read_template(worded["prompt"])
         return worded
 
-    @field_validator("answer")
-    @classmethod
-    def _readable_answer(cls, answer: dict[str, str]) -> dict[str, str]:
-        if answer:
-            check_extract(Extract(**answer))
-        return answer
-
     @model_validator(mode="after")
     def _has_label_first(self) -> Card:
-        if self.answer and self.rater.is_scored:
-            raise Problem(
-                "answer: a structured reply does not begin with its label, so labels have no "
-                "probabilities; leave out `scores` and pipelines that need them, or `answer`"
-            )
+        refuse_scored(self.answer, is_scored=bool(self.answer) and self.rater.is_scored)
         return self
-
-    @field_validator("average")
-    @classmethod
-    def _known_probes(cls, names: list[str]) -> list[str]:
-        for name in names:
-            probes[name]
-        return names
 
     @property
     def members(self) -> list[ModelEntry]:
@@ -412,11 +398,6 @@ def _rank(name: str | None, scale: Scale, where: str, *, is_needed: bool) -> Ran
     raise Problem(f"{where} of the card has the label '{name}'{suggestion(name, [*scale.names])}")
 
 
-def style_entry(style: Style) -> dict[str, Any]:
-    """Write a style as a card has it: every factor that is set, a prompt file as its text."""
-    return {name: value for name, value in asdict(style).items() if value not in (None, "")}
-
-
 def read_card(path: Path, *, model: str | None = None) -> Card:
     """Read a rater card, for another model if one is named."""
     card = read_as_written(path)
@@ -458,27 +439,18 @@ def write_card(card: Card, path: Path) -> None:
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
     refuse_hidden(f"the card {path}", text)
     inside(path)
+    status = UNCONFIRMED if card.selected is not None else ""
+    if card.confirmed is not None and card.is_confirmed:
+        status = CONFIRMED.format(n=card.confirmed.n_items, date=card.confirmed.date)
     try:
         if path.is_file():  # reading a pipe, as /dev/stdout may be, would wait forever
-            _refuse_other(path)
-        write_output(path, HEADER + _status(card) + text)
+            found = path.read_bytes()
+            if found and not found.startswith(HEADER.partition("\n")[0].encode()):
+                try:
+                    read_card(path)
+                except Problem:
+                    why = f"{path} already exists and is not a rater card; use another --out"
+                    raise Problem(why) from None
+        write_output(path, HEADER + status + text)
     except OSError as error:
         raise Problem(f"cannot write {path} ({error.strerror}); use another --out") from error
-
-
-def _status(card: Card) -> str:
-    """The line of a card that says whether it is confirmed."""
-    if card.confirmed is not None and card.is_confirmed:
-        return CONFIRMED.format(n=card.confirmed.n_items, date=card.confirmed.date)
-    return UNCONFIRMED if card.selected is not None else ""
-
-
-def _refuse_other(path: Path) -> None:
-    """Refuse to overwrite a file that is not empty and not a card."""
-    found = path.read_bytes()
-    if not found or found.startswith(HEADER.partition("\n")[0].encode()):
-        return
-    try:
-        read_card(path)
-    except Problem:
-        raise Problem(f"{path} already exists and is not a rater card; use another --out") from None

@@ -34,7 +34,6 @@ from flipmeter.types import (
     Jury,
     Problem,
     Rank,
-    Scale,
     Usage,
     View,
 )
@@ -100,8 +99,8 @@ async def at_work(
         refuse_words(one.rater)
     ledger = ledger or Ledger()
     grid = [replace(one, view=view, items=()) for view in views for one in conditions]
-    known = await learn(grid, store, ledger=ledger, budget=budget)
-    grid, fallbacks = adapted(grid, known)
+    able = await learn(grid, store, ledger=ledger, budget=budget)
+    grid, fallbacks = adapted(grid, able)
     for note in (note for notes in fallbacks.values() for note in notes):
         if on_note is not None:
             on_note(note)
@@ -111,7 +110,10 @@ async def at_work(
         identities = {seat: backend.identity for seat, backend in backends.items()}
 
         async def label(items: Sequence[Item]) -> list[Labelled]:
-            _check_prompt(conditions[0], items)
+            prompt = conditions[0].rater.style.prompt
+            if prompt and items:
+                known = read_template(prompt, "the prompt of the rater")
+                known.check(items[0], conditions[0].task)
             asked = [replace(one, items=tuple(items)) for one in grid]
             before, found = ledger.wanted, list[Rated]()
 
@@ -121,33 +123,15 @@ async def at_work(
 
             async for rated in rate(asked, engine, identities, on_plan=told):
                 found += rated
-            sides = [found[at : at + len(items)] for at in _starts(found, items)]
-            return put_together(list(_by_view(sides, len(conditions), jury)))
+            sides = [found[at : at + len(items)] for at in range(0, len(found), max(1, len(items)))]
+            by_view = []
+            for at in range(0, len(sides), len(conditions)):
+                members = sides[at : at + len(conditions)]
+                rows = [list(one) for one in zip(*members, strict=True)]
+                by_view.append(members[0] if jury is None else seated(rows, jury))
+            return put_together(by_view)
 
         yield label
-
-
-def _check_prompt(condition: Condition, items: Sequence[Item]) -> None:
-    """Refuse a prompt file that these items cannot fill."""
-    prompt = condition.rater.style.prompt
-    if prompt and items:
-        read_template(prompt, "the prompt of the rater").check(items[0], condition.task)
-
-
-def _by_view(
-    sides: Sequence[Sequence[Rated]], n_members: int, jury: Jury | None
-) -> Iterator[Sequence[Rated]]:
-    """The decisions under each view: a model's own, or those of a jury of several."""
-    for start in range(0, len(sides), n_members):
-        members = sides[start : start + n_members]
-        if jury is None:
-            yield members[0]
-        else:
-            yield seated([list(one) for one in zip(*members, strict=True)], jury)
-
-
-def _starts(found: Sequence[Rated], items: Sequence[Item]) -> range:
-    return range(0, len(found), max(1, len(items)))
 
 
 def put_together(by_view: Sequence[Sequence[Rated]]) -> list[Labelled]:
@@ -162,14 +146,10 @@ def put_together(by_view: Sequence[Sequence[Rated]]) -> list[Labelled]:
             n_calls=sum(len(one.evidence) for one in rated),
             usage=total_usage([found.reply.usage for one in rated for found in one.evidence]),
             error=next(filter(None, (f.reply.error for one in rated for f in one.evidence)), ""),
-            tolerance=_tolerance(rated[0].condition.task.scale),
+            tolerance=span.tolerance if (span := rated[0].condition.task.scale.span) else 0,
         )
         for rated, decision in zip(by_item, decisions, strict=True)
     ]
-
-
-def _tolerance(scale: Scale) -> int:
-    return 0 if scale.span is None else scale.span.tolerance
 
 
 def _votes(one: Rated) -> Sequence[Rank]:
@@ -192,22 +172,16 @@ def _decisions(by_item: Sequence[Sequence[Rated]]) -> list[Decision]:
         mean = average_ranks(ranks, least=least)
         return _named(by_item, AveragedRanks(mean.ranks, np.zeros_like(mean.tie_decided)))
     if all(one.decision.probabilities or not one.decision.rank for r in by_item for one in r):
-        return _by_probability(by_item, least)
+        nothing = (math.nan,) * len(by_item[0][0].condition.task.scale)
+        p = np.array([[one.decision.probabilities or nothing for one in row] for row in by_item])
+        averaged = average_probabilities(p, [range(1, len(nothing) + 1)] * n_views, least=least)
+        return [
+            replace(one, probabilities=tuple(row) if one.rank else None)
+            for one, row in zip(_named(by_item, choose(averaged)), averaged.tolist(), strict=True)
+        ]
     if n_views == PAIR:
         return _named(by_item, average_ranks(ranks, least=least))
     return _named(by_item, median_ranks(ranks, least=least))
-
-
-def _by_probability(by_item: Sequence[Sequence[Rated]], least: int) -> list[Decision]:
-    n_classes = len(by_item[0][0].condition.task.scale)
-    nothing = (math.nan,) * n_classes
-    p = np.array([[one.decision.probabilities or nothing for one in rated] for rated in by_item])
-    mean = average_probabilities(p, [range(1, n_classes + 1)] * p.shape[1], least=least)
-    named = _named(by_item, choose(mean))
-    return [
-        replace(one, probabilities=tuple(row) if one.rank else None)
-        for one, row in zip(named, mean.tolist(), strict=True)
-    ]
 
 
 def _named(by_item: Sequence[Sequence[Rated]], choice: AveragedRanks) -> list[Decision]:
@@ -224,22 +198,23 @@ def _named(by_item: Sequence[Sequence[Rated]], choice: AveragedRanks) -> list[De
     return found
 
 
-def refuse_in_parts(pipeline: str) -> None:
-    """Refuse a pipeline that learns from all items at once where they come in parts."""
-    if open_pipeline(pipeline).traits.calibration == "batch":
+def refuse_in_parts(pipeline: str, n_items: int | None = None) -> None:
+    """Refuse a pipeline that learns from all items at once where they come in parts, or are few.
+
+    In parts they come unless their number is given.
+    """
+    if open_pipeline(pipeline).traits.calibration != "batch":
+        return
+    why = f"the pipeline '{pipeline}' learns from all items at once"
+    if n_items is None:
         raise Problem(
-            f"the pipeline '{pipeline}' learns from all items at once, but here they come in "
-            "parts: the answers would depend on how they are cut; choose another pipeline"
+            f"{why}, but here they come in parts: the answers would depend on how they are cut; "
+            "choose another pipeline"
         )
-
-
-def refuse_few(pipeline: str, n_items: int) -> None:
-    """Refuse a pipeline that learns from all items at once where these are next to none."""
-    if open_pipeline(pipeline).traits.calibration == "batch" and 0 < n_items < FEWEST_IN_BATCH:
+    if 0 < n_items < FEWEST_IN_BATCH:
         raise Problem(
-            f"the pipeline '{pipeline}' learns from all items at once and needs at least "
-            f"{FEWEST_IN_BATCH} of mixed classes; got {n_items}; choose a pipeline that learns "
-            "from items set apart, such as orbit(calibrated)"
+            f"{why} and needs at least {FEWEST_IN_BATCH} of mixed classes; got {n_items}; choose "
+            "a pipeline that learns from items set apart, such as orbit(calibrated)"
         )
 
 

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
-import polars as pl
-
-from flipmeter.measure import Standing, read_field
-from flipmeter.measure.effects.field import Candidate
-from flipmeter.measure.effects.pareto import (
-    CANNOT_FLIP,
-    over_candidates,
-    score_estimate,
-    simultaneous_scores,
-)
-from flipmeter.report.configurations import Choice, Configuration, HeldOutNumbers
+from flipmeter.measure.effects.field import Candidate, read_field
+from flipmeter.measure.effects.pareto import over_candidates, score_estimate, simultaneous_scores
+from flipmeter.report.configurations import Choice
 from flipmeter.report.findings import Findings
 from flipmeter.run.record.folder import Run
 from flipmeter.run.results.aspects import worst_cases
 from flipmeter.run.results.gather import gather, gather_numbers
 from flipmeter.ship.next_steps import next_steps
-from flipmeter.ship.select import ALL, Selection, factors_of, on_dataset, select
+from flipmeter.ship.select import ALL, Selection, on_dataset, select
 from flipmeter.types import Estimate, Problem
-
-T = TypeVar("T")
 
 
 def findings(
@@ -40,101 +29,62 @@ def findings(
 
 def choices_of(run: Run) -> list[Choice]:
     """The recommendation per dataset: the best configuration shown to flip less than the margin."""
-    names = run.tally.filter(level="")["dataset"].unique(maintain_order=True)
-    return [_choice(run, str(name)) for name in names]
+    found: list[Choice] = []
+    for name in run.tally.filter(level="")["dataset"].unique(maintain_order=True):
+        try:
+            chosen = select(run, dataset=name, max_flip={ALL: run.study.margin})
+        except Problem as problem:  # no gold class, other scales: the page says why
+            found.append(Choice(dataset=name, trouble=str(problem)))
+        else:
+            found.append(_with_others(chosen))
+    return found
 
 
-def _choice(run: Run, dataset: str) -> Choice:
-    try:
-        found = select(run, dataset=dataset, max_flip={ALL: run.study.margin})
-    except Problem as problem:  # no gold class, other scales: the page says why
-        return Choice(dataset, trouble=str(problem))
-    return as_choice(found)
+def _with_others(found: Selection) -> Selection:
+    """A selection with the numbers beside those that it weighs, if there are several candidates."""
+    costs: dict[str, list[float]] = {}
+    if found.cost != "none":
+        costs[found.cost] = [one.cost for one in found.standings]
+    at_base, changes = found.run.study.at_base, found.run.study.changes()
+    factors = [
+        {name: str(value) for name, value in {**at_base, **changes[one.level]}.items()}
+        if one.level in changes
+        else {}
+        for one in found.standings
+    ]
+    others: dict[str, list[Estimate]] = {}
+    if len(found.standings) > 1:
+        if errors := _errors(found):
+            others["mae"] = errors
+        others["worst_accuracy"] = _worst_accuracies(found)
+        if tokens := _tokens(found):
+            costs["tokens"] = tokens
+    return replace(found, costs=costs, others=others, factors=factors)
 
 
-def as_choice(found: Selection) -> Choice:
-    """A selection as a page shows it."""
-    kept = found.held_out
-    places: Sequence[Standing] = found.standings
-    is_choice = len(places) > 1
-    errors = _errors(found) if is_choice else {}
-    worst = _worst_accuracies(found) if is_choice else {}
-    tokens = _tokens(found) if is_choice else {}
-    return Choice(
-        dataset=found.dataset,
-        by=found.by,
-        limits=found.limits,
-        configurations=[
-            _configuration(
-                found,
-                one,
-                others=_known({"mae": errors, "worst_accuracy": worst}, one.candidate),
-                costs=_known({"tokens": tokens}, one.candidate),
-            )
-            for one in places
-        ],
-        chosen=None if found.chosen is None else places.index(found.chosen),
-        held_out=None if kept is None else HeldOutNumbers(kept.score, kept.flips),
-    )
-
-
-def _known(by_name: Mapping[str, Mapping[Candidate, T]], candidate: Candidate) -> dict[str, T]:
-    """The numbers of a candidate that every candidate has."""
-    return {name: found[candidate] for name, found in by_name.items() if found}
-
-
-def _configuration(
-    found: Selection,
-    one: Standing,
-    *,
-    others: Mapping[str, Estimate],
-    costs: Mapping[str, float],
-) -> Configuration:
-    rater, level = one.candidate
-    weighed: dict[str, float] = {} if found.cost == "none" else {found.cost: one.cost}
-    return Configuration(
-        rater=rater,
-        level=level,
-        score=one.score,
-        flips=one.flips,
-        costs={**weighed, **costs},
-        is_on_front=one.is_on_front,
-        is_allowed=one.is_allowed,
-        on_front=one.chance_on_front,
-        chosen=one.chance_chosen,
-        others=others,
-        cannot_flip=frozenset(name for name, x in one.flips.items() if x.note == CANNOT_FLIP),
-        factors={name: str(value) for name, value in factors_of(found.run, level).items()},
-    )
-
-
-# --- numbers beside those that the selection weighs -------------------------------------------
-
-
-def _errors(found: Selection) -> dict[Candidate, Estimate]:
+def _errors(found: Selection) -> list[Estimate]:
     """The mean absolute error of every candidate, where classes have an order."""
     try:
-        field = read_field(_decisions(found), (), by="mae", cost="none")
+        field = read_field(on_dataset(found.run, found.dataset), (), by="mae", cost="none")
     except Problem:
-        return {}
+        return []
     told = over_candidates(len(field.candidates))
     bounds = simultaneous_scores(field).bounds
-    estimates = [score_estimate(field, one, told) for one in bounds]
-    return dict(zip(field.candidates, estimates, strict=True))
+    known = dict(zip(field.candidates, bounds, strict=True))
+    return [score_estimate(field, known[one.candidate], told) for one in found.standings]
 
 
-def _tokens(found: Selection) -> dict[Candidate, float]:
+def _tokens(found: Selection) -> list[float]:
     """Tokens per item of every candidate, where they were counted."""
     try:
-        field = read_field(_decisions(found), (), cost="tokens")
+        field = read_field(on_dataset(found.run, found.dataset), (), cost="tokens")
     except Problem:
-        return {}
-    if not field.cost.any():
-        return {}
-    return dict(zip(field.candidates, field.cost.tolist(), strict=True))
+        return []
+    known = dict(zip(field.candidates, field.cost.tolist(), strict=True))
+    return [known[one.candidate] for one in found.standings] if field.cost.any() else []
 
 
-def _worst_accuracies(found: Selection) -> dict[Candidate, Estimate]:
+def _worst_accuracies(found: Selection) -> list[Estimate]:
     """The accuracy of every candidate under its worst view, and its worst seed."""
     rows = worst_cases(found.run).filter(dataset=found.dataset, metric="worst_accuracy")
     known: dict[Candidate, Estimate] = {}
@@ -142,8 +92,4 @@ def _worst_accuracies(found: Selection) -> dict[Candidate, Estimate]:
         ends = Estimate(row["value"], row["low"], row["high"], row["n"], note=row["note"])
         known[row["rater"], row["level"]] = ends  # the worst seed comes last and stays
     missing = Estimate(math.nan, note="not every view was asked")
-    return {one.candidate: known.get(one.candidate, missing) for one in found.standings}
-
-
-def _decisions(found: Selection) -> pl.LazyFrame:
-    return on_dataset(found.run, found.dataset)
+    return [known.get(one.candidate, missing) for one in found.standings]

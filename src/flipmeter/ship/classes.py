@@ -141,7 +141,8 @@ def read_classes(scale: Any, y: Any, labels: AnyArray) -> Classes:
         told = Classes.of(scale)
         if isinstance(told, Scores):
             return told
-        return _coded(told, labels) if _is_coded(told, labels) else told
+        is_own = {*labels.tolist()} <= {*told.labels.tolist()}
+        return told if is_own or labels.dtype.kind not in "iu" else _coded(told, labels)
     found = np.unique(labels)
     if found.dtype.kind not in NUMBERS:
         raise BadInput(
@@ -167,16 +168,13 @@ def as_labels(y: Any) -> AnyArray:
     if labels.ndim != 1:
         raise BadInput(f"give one label for each text; got an array of shape {labels.shape}")
     for place, label in enumerate(labels.tolist()):
-        if _is_missing(label) or (isinstance(label, float) and math.isinf(label)):
+        # What is missing is not equal to itself: NaN, NaT, NA.
+        is_missing = label is None or (label == label) is not True
+        if is_missing or (isinstance(label, float) and math.isinf(label)):
             raise BadInput(
                 f"label {place} is {label}; give every text a label, or leave the text out"
             )
     return labels
-
-
-def _is_missing(label: Any) -> bool:
-    """Whether this stands for no label: what is missing is not equal to itself (NaN, NaT, NA)."""
-    return label is None or (label == label) is not True
 
 
 def as_list(values: Any, what: str) -> list[Any]:
@@ -187,11 +185,6 @@ def as_list(values: Any, what: str) -> list[Any]:
         return [] if values is None else list(values)
     except TypeError:
         raise BadInput(f"{what} is {values!r}; give a list") from None
-
-
-def _is_coded(told: Classes, labels: AnyArray) -> bool:
-    """Whether labels are whole numbers, and some of them none of the scale's own."""
-    return labels.dtype.kind in "iu" and not {*labels.tolist()} <= {*told.labels.tolist()}
 
 
 def _coded(told: Classes, labels: AnyArray) -> Classes:

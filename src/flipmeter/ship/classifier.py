@@ -6,12 +6,13 @@ import operator
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -34,7 +35,6 @@ from flipmeter.ship.card_rater import (
     Labelled,
     at_work,
     check_abstention,
-    refuse_few,
     refuse_in_parts,
 )
 from flipmeter.ship.classes import Classes, as_labels, as_list, read_classes
@@ -50,6 +50,7 @@ from flipmeter.study.entries import (
 )
 from flipmeter.types import Item, Problem, Question, Rank, Style, Task, joined
 
+E = TypeVar("E", bound=BaseModel)
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
 BEYOND_NAMES = ("nominal", "values", "places")
@@ -67,6 +68,7 @@ def _has_probabilities(self: OrdinalClassifier) -> bool:
     )
 
 
+@dataclass(eq=False, repr=False)
 class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A language model as an ordinal classifier of texts.
 
@@ -94,60 +96,32 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     model names, `trust_hosts` may be given its key. None turns any option off.
     """
 
-    def __init__(
-        self,
-        model: str | Mapping[str, Any] | Callable[[Question], Any] = "local/smollm2-135m",
-        *,
-        panel: Mapping[str, Any] | None = None,
-        scale: Sequence[Any] | Mapping[Any, str] | Any = None,
-        task: Mapping[str, Any] | None = None,
-        style: Mapping[str, Any] | None = None,
-        shots: int | None = 5,
-        pipeline: str | None = "pointwise",
-        average: str | Sequence[str] | None = (),
-        flip_proof: str | Sequence[str] | None = (),
-        scores: bool = False,
-        draws: int | None = 0,
-        answer: Mapping[str, str] | None = None,
-        criteria: Sequence[str] | None = (),
-        decoding: Mapping[str, Any] | None = None,
-        calibration_size: int | None = 10,
-        abstain_below: float | None = None,
-        unanswered: Any = None,
-        min_interval: float | None = 0.0,
-        budget: Mapping[str, Any] | None = None,
-        batch_size: int | None = 1000,
-        store: str | Path | None = ".flipmeter/replies.sqlite",
-        seed: int = 0,
-        world: World | None = None,
-        trust: bool = False,
-        trust_hosts: Sequence[str] | None = (),
-    ) -> None:
-        self.model = model
-        self.panel = panel
-        self.scale = scale
-        self.task = task
-        self.style = style
-        self.shots = shots
-        self.pipeline = pipeline
-        self.average = average
-        self.flip_proof = flip_proof
-        self.scores = scores
-        self.draws = draws
-        self.answer = answer
-        self.criteria = criteria
-        self.decoding = decoding
-        self.calibration_size = calibration_size
-        self.abstain_below = abstain_below
-        self.unanswered = unanswered
-        self.min_interval = min_interval
-        self.budget = budget
-        self.batch_size = batch_size
-        self.store = store
-        self.seed = seed
-        self.world = world
-        self.trust = trust
-        self.trust_hosts = trust_hosts
+    model: str | Mapping[str, Any] | Callable[[Question], Any] = "local/smollm2-135m"
+    _: KW_ONLY
+    panel: Mapping[str, Any] | None = None
+    scale: Sequence[Any] | Mapping[Any, str] | Any = None
+    task: Mapping[str, Any] | None = None
+    style: Mapping[str, Any] | None = None
+    shots: int | None = 5
+    pipeline: str | None = "pointwise"
+    average: str | Sequence[str] | None = ()
+    flip_proof: str | Sequence[str] | None = ()
+    scores: bool = False
+    draws: int | None = 0
+    answer: Mapping[str, str] | None = None
+    criteria: Sequence[str] | None = ()
+    decoding: Mapping[str, Any] | None = None
+    calibration_size: int | None = 10
+    abstain_below: float | None = None
+    unanswered: Any = None
+    min_interval: float | None = 0.0
+    budget: Mapping[str, Any] | None = None
+    batch_size: int | None = 1000
+    store: str | Path | None = ".flipmeter/replies.sqlite"
+    seed: int = 0
+    world: World | None = None
+    trust: bool = False
+    trust_hosts: Sequence[str] | None = ()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -206,16 +180,16 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             beyond.setdefault("values", list(classes.values))
         told = TaskEntry.of(make_task(classes.scale, words)).model_dump()
         told |= {"criteria": as_list(self.criteria, "criteria")} | beyond
-        try:
-            return TaskEntry.model_validate(told)
-        except ValidationError as error:
-            raise BadInput(explained(error, "task", (TaskEntry, PlacesEntry))) from error
+        return _checked(TaskEntry, told, "task", PlacesEntry)
 
     def _card(self, task: Task, demos: Sequence[Item], calibration: Sequence[Item]) -> Card:
-        shots = self._whole("shots")
+        shots, panel = self._whole("shots"), dict(self.panel or {})
+        members = (
+            one if isinstance(one, Mapping) else {"model": one} for one in panel.get("of", ())
+        )
         content = {
             "model": addressed(self.model),
-            "panel": _panel(self.panel),
+            "panel": panel | {"of": [addressed(one) for one in members]} if panel else None,
             "pipeline": self._pipeline,
             "style": _usual(task.scale.names) | _chosen(self.style) | {"shots": shots},
             "decoding": dict(self.decoding or {}),
@@ -229,11 +203,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "demos": items_as_rows(demos, task.scale),
             "calibration": items_as_rows(calibration, task.scale),
         }
-        try:
-            return Card.model_validate(content)
-        except ValidationError as error:
-            kinds = (Card, ModelEntry, DecodingEntry)
-            raise BadInput(explained(error, "the parameters", kinds)) from error
+        return _checked(Card, content, "the parameters", ModelEntry, DecodingEntry)
 
     @property
     def _pipeline(self) -> str:
@@ -365,17 +335,14 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _predicted(self, found: list[Labelled]) -> npt.NDArray[Any]:
         self._keep(found)
-        return self._named.given([self._answer(one) for one in found], self.unanswered)
-
-    def _answer(self, one: Labelled) -> Rank:
-        is_unsure = self.abstain_below is not None and not one.agreement >= self.abstain_below
-        return 0 if is_unsure else one.decision.rank
+        least = self.abstain_below  # no agreement is NaN, which is not enough either
+        is_sure = [least is None or one.agreement >= least for one in found]
+        ranks = [one.decision.rank * sure for one, sure in zip(found, is_sure, strict=True)]
+        return self._named.given(ranks, self.unanswered)
 
     async def _ask(self, items: Sequence[Item]) -> list[Labelled]:
         card, size = self.card_, max(1, self._whole("batch_size") or len(items))
-        if len(items) > size:
-            refuse_in_parts(card.pipeline)
-        refuse_few(card.pipeline, len(items))
+        refuse_in_parts(card.pipeline, None if len(items) > size else len(items))
         found: list[Labelled] = []
         place = ":memory:" if self.store is None else named(Path(self.store))
         with trusting(self.trust, self.trust_hosts or ()), Store(place) as store:
@@ -394,17 +361,17 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return found
 
 
+def _checked(kind: type[E], content: Mapping[str, Any], where: str, *others: type[BaseModel]) -> E:
+    """Parameters as an entry, or what is wrong with them."""
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        raise BadInput(explained(error, where, (kind, *others))) from error
+
+
 def _chosen(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """The options of a mapping that are not turned off."""
     return {name: value for name, value in (options or {}).items() if value is not None}
-
-
-def _panel(panel: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A panel as a card has it: every member a model with what is said of it."""
-    if panel is None:
-        return None
-    members = [one if isinstance(one, Mapping) else {"model": one} for one in panel.get("of", ())]
-    return {**panel, "of": [addressed(one) for one in members]}
 
 
 def _averaged(probes: str | Sequence[str] | None) -> list[str]:
@@ -444,10 +411,7 @@ def _parameters(card: Card) -> dict[str, Any]:
 def _budget(budget: Mapping[str, Any] | None, model: ModelEntry) -> Budget | None:
     if budget is None:
         return None
-    try:
-        entry = BudgetEntry.model_validate(dict(budget))
-    except ValidationError as error:
-        raise BadInput(explained(error, "budget", (BudgetEntry, PriceEntry))) from error
+    entry = _checked(BudgetEntry, dict(budget), "budget", PriceEntry)
     price = entry.price or model.price
     return Budget(entry.calls, entry.tokens, entry.usd, price.price if price else None)
 

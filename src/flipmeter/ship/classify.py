@@ -36,7 +36,7 @@ from flipmeter.model import Asked, Budget, Ledger, Store, World
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.ship.card import Card
 from flipmeter.ship.card_rater import Label, Labelled, at_work, check_abstention, refuse_in_parts
-from flipmeter.types import Item, Problem, Usage, joined
+from flipmeter.types import Item, Problem, joined
 
 CHUNK = 500
 """Rows that are asked and written together."""
@@ -102,12 +102,6 @@ class Job:
         """The column of each field of an item."""
         return {"text": self.text, **self.fields} if self.text else dict(self.fields)
 
-    def of_file(self) -> Job:
-        """The job for the columns of its file, which may do without a text."""
-        keep = tuple(columns_of(self.source)) if self.keep is None else self.keep
-        is_joined = self.fields and self.text == Job.text and not has_column(self.source, self.text)
-        return replace(self, keep=keep, text="" if is_joined else self.text)
-
     @property
     def kept(self) -> dict[str, str]:
         """The name in the output of each column that is kept; one of ours gets a prefix."""
@@ -142,8 +136,11 @@ class LabelCounts:
         self.faults.update(row["fault"] for row in found if row["fault"])
 
 
-def _with_known_columns(card: Card, job: Job) -> Job:
-    """The job with the columns of the rater's own dataset for fields that it does not name."""
+def _of_card(job: Job, card: Card) -> Job:
+    """The job with the columns of the rater's own dataset for fields that it does not name.
+
+    Without a column for half of a pair or list of options, that half would be rated: it is refused.
+    """
     source = card.selected.source if card.selected else ""
     told: Mapping[str, Any] = source if isinstance(source, dict) else {}
     places = card.task.places
@@ -155,21 +152,18 @@ def _with_known_columns(card: Card, job: Job) -> Job:
         if column in there
     }
     text = told.get("text") if job.text == Job.text and Job.text not in there else None
-    return replace(
-        job, fields={**fields, **job.fields}, text=text if text in there and text else job.text
-    )
-
-
-def _check_fields(card: Card, job: Job) -> None:
-    """Refuse to compare answers or options that have no column: half a pair would be rated."""
-    places = card.task.places
+    fields, text = {**fields, **job.fields}, text if text and text in there else job.text
+    is_joined = fields and text == Job.text and not has_column(job.source, text)
+    keep = tuple(columns_of(job.source)) if job.keep is None else job.keep
+    found = replace(job, fields=fields, text="" if is_joined else text, keep=keep)
     needed = places.fields[:2] if places and places.kind == "options" else places and places.fields
-    missing = [name for name in needed or () if name not in job.columns]
+    missing = [name for name in needed or () if name not in found.columns]
     if places and missing:
         raise Problem(
             f"the rater compares {', '.join(places.fields)}, but {job.source} has no column "
             f"'{missing[0]}'; pass --field {missing[0]}=COLUMN"
         )
+    return found
 
 
 async def classify(
@@ -196,11 +190,17 @@ async def classify(
     refuse_in_parts(card.pipeline)
     check_abstention(job.abstain_below, views, card.pipeline)
     named, stamp = job.keep or (), _stamp(job.source)
-    job = _with_known_columns(card, job).of_file()
-    _check_fields(card, job)
+    job = _of_card(job, card)
     read = stream_rows(job.source, [*job.columns.values(), *named], job.keep or ())
     numbered = (replace(record, row=place) for place, record in enumerate(read, start=1))
-    with LabelFile(job, _settings(card, job)).written() as output:
+    settings = {  # those that must be the same to continue an output
+        "rater": card.digest,
+        "source": job.source.name,
+        "fields": job.columns,
+        "columns": list(job.keep or ()),
+        "abstain_below": job.abstain_below,
+    }
+    with LabelFile(job, settings).written() as output:
         tally = output.begin(numbered, anew=anew)
         left = None if job.limit is None else max(0, job.limit - tally.n_rows)
         parts = _parts(job.source, stamp, islice(numbered, left), chunk)
@@ -257,23 +257,20 @@ async def _part(
 ) -> list[Row]:
     """Label some rows of the input; rows without text are skipped."""
     faults = {record.row: _fault(card, job, record) for record in part}
-    items = [_item(job, record) for record in part if not faults[record.row]]
+    items = []
+    for record in (one for one in part if not faults[one.row]):
+        told = {name: record.values.get(column) for name, column in job.columns.items()}
+        texts = {name: "" if value is None else str(value).strip() for name, value in told.items()}
+        items.append(
+            Item(f"row-{record.row}", texts if job.text else texts | {"text": joined(texts)})
+        )
     labelled = {one.item.id: one for one in await label(items)} if items else {}
     errors = (f"{one.item.id}: {one.error}" for one in labelled.values() if one.error)
     tally.error = tally.error or next(errors, "")
     return [
-        _row(card, job, record, faults[record.row], labelled.get(_name(record))) for record in part
+        _row(card, job, record, faults[record.row], labelled.get(f"row-{record.row}"))
+        for record in part
     ]
-
-
-def _name(record: Record) -> str:
-    return f"row-{record.row}"
-
-
-def _item(job: Job, record: Record) -> Item:
-    told = {name: record.values.get(column) for name, column in job.columns.items()}
-    texts = {name: "" if value is None else str(value).strip() for name, value in told.items()}
-    return Item(_name(record), texts if job.text else texts | {"text": joined(texts)})
 
 
 def _fault(card: Card, job: Job, record: Record) -> str:
@@ -295,6 +292,10 @@ def _row(card: Card, job: Job, record: Record, fault: str, one: Labelled | None)
     rank, fault = one.decision.rank, one.decision.fault or ""
     if rank and job.abstain_below is not None and not one.agreement >= job.abstain_below:
         rank, fault = 0, ABSTAINED
+    prices, usd = {entry.price for entry in card.members}, None
+    price = prices.pop() if len(prices) == 1 else None  # tokens of a panel are not told apart
+    if price and one.usage.prompt is not None and one.usage.completion is not None:
+        usd = price.price.of(one.usage.prompt, one.usage.completion)
     return {
         **kept,
         "row": record.row,
@@ -305,27 +306,7 @@ def _row(card: Card, job: Job, record: Record, fault: str, one: Labelled | None)
         "calls": one.n_calls,
         "prompt_tokens": one.usage.prompt,
         "completion_tokens": one.usage.completion,
-        "usd": _usd(card, one.usage),
-    }
-
-
-def _usd(card: Card, usage: Usage) -> float | None:
-    """The cost of an answer's tokens at the card's price, None if either is unknown."""
-    prices = {entry.price for entry in card.members}
-    price = prices.pop() if len(prices) == 1 else None  # tokens of a panel are not told apart
-    if price is None or usage.prompt is None or usage.completion is None:
-        return None
-    return price.price.of(usage.prompt, usage.completion)
-
-
-def _settings(card: Card, job: Job) -> dict[str, Any]:
-    """The settings that must be the same to continue an output."""
-    return {
-        "rater": card.digest,
-        "source": job.source.name,
-        "fields": job.columns,
-        "columns": list(job.keep or ()),
-        "abstain_below": job.abstain_below,
+        "usd": usd,
     }
 
 

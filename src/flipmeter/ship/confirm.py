@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,6 @@ from rich.table import Table
 from flipmeter.base.printed import Printed
 from flipmeter.data import Balance, item_digest, largest_test_size, unit_digests
 from flipmeter.measure import Verdict, judge, read_field, standings
-from flipmeter.measure.effects.field import By
 from flipmeter.measure.inference.words import Word, overall
 from flipmeter.model import Asked, Ledger, Store
 from flipmeter.model.backends.weights import Fetched
@@ -32,7 +31,7 @@ from flipmeter.ship.card import (
 from flipmeter.study.entries import PanelEntry
 from flipmeter.study.file import Study
 from flipmeter.study.grid import conditions, contrasts_in
-from flipmeter.types import Condition, Contrast, Dataset, Problem
+from flipmeter.types import Dataset, Problem
 
 PROMPT = "card.md"
 """Name of a card's prompt file in the study of its confirmation."""
@@ -61,7 +60,8 @@ class Confirmation(Printed):
         for name in ("contrast", "verdict", "flips [95 %]", "limit", "items", "unreadable", "why"):
             table.add_column(name)
         for name, found in self.verdicts.items():
-            rate = "-" if found.value is None else _interval(found)
+            ends = (100 * (x or 0.0) for x in (found.value, found.low, found.high))
+            rate = "-" if found.value is None else "{:.1f} % [{:.1f}, {:.1f}]".format(*ends)
             unreadable = "-" if found.unreadable is None else f"{100 * found.unreadable:.1f} %"
             n = f"{found.n_clusters:,}"
             limit = f"{_selected(self.card).limits[name]:g}"
@@ -70,11 +70,6 @@ class Confirmation(Printed):
         told = self.card.confirmed
         if told is not None and told.attempt > 1:
             yield f"confirmation {told.attempt} of this rater: each has its own 5 % error rate"
-
-
-def _interval(found: Verdict) -> str:
-    value, low, high = (100 * (x or 0.0) for x in (found.value, found.low, found.high))
-    return f"{value:.1f} % [{low:.1f}, {high:.1f}]"
 
 
 def confirm(
@@ -102,8 +97,19 @@ def confirm(
     dataset = unseen(card, beside, data_dir)
     _refuse_too_few(dataset, n_items, _selected(card).balance)
     study = _study(asked, n_items)
-    grid = _grid(asked, study, dataset)
-    _refuse_fixed(grid, contrasts_in(study, grid), limits)
+    own = {one.rater.name: one for one in asked.conditions()}
+    grid = [  # exactly the rater that the card describes
+        replace(one, rater=mine.rater, demos=mine.demos, calibration=mine.calibration)
+        for one in conditions(study, [dataset])
+        for mine in [own[one.rater.name]]
+    ]
+    views = {condition.view.name for condition in grid}
+    known = [one for one in contrasts_in(study, grid) if one.name in limits]
+    if not any(views.issuperset(one.views) for one in known):
+        raise Problem(
+            f"{', '.join(limits)} cannot vary with this rater ({grid[0].rater.pipeline}), so "
+            "there is nothing to confirm"
+        )
     run = perform(
         study,
         folder,
@@ -116,7 +122,8 @@ def confirm(
         laid_out=([dataset], grid),
     )
     found = _verdicts(run, limits, _selected(card).max_unreadable)
-    if missing := _missing(run):
+    failed = int(run.tally["error"].sum())
+    if missing := run.stopped or (f"{failed} decisions failed after retries" if failed else ""):
         return Confirmation(card, run, found, missing)
     section = _section(card, run, found, len(grid[0].items))
     return Confirmation(card.model_copy(update={"confirmed": section}), run, found)
@@ -156,7 +163,8 @@ def unseen(card: Card, folder: Path = Path(), data_dir: Path | None = None) -> D
     Its demonstrations are those of the card, and its pool what the card calibrates on.
     """
     selected, condition = _selected(card), card.condition()
-    here = _relative_to(selected.source, folder)
+    file = selected.source.get("file") if isinstance(selected.source, Mapping) else None
+    here = folder if file is None or (folder / file).exists() else Path()
     dataset = selected.load(here, data_dir, len(card.task.scale))
     shown = (unit_digests(item) for item in (*condition.demos, *condition.calibration))
     seen = set(selected.seen.split()).union(*shown)
@@ -168,12 +176,6 @@ def unseen(card: Card, folder: Path = Path(), data_dir: Path | None = None) -> D
         pool=condition.calibration,
         demos=condition.demos,
     )
-
-
-def _relative_to(source: object, folder: Path) -> Path:
-    """The folder that a dataset's file counts from: that of the card, or this one."""
-    file = source.get("file") if isinstance(source, Mapping) else None
-    return folder if file is None or (folder / file).exists() else Path()
 
 
 def _refuse_too_few(dataset: Dataset, n_items: int, balance: Balance) -> None:
@@ -203,10 +205,14 @@ def _study(card: Card, n_items: int) -> Study:
     selected = _selected(card)
     style = without_defaults(card.style)
     prompts = {PROMPT: style["prompt"]} if style.get("prompt") else {}
+    panels = {}
+    if jury := card.jury:
+        own = PanelEntry(of=list(jury.members), by=jury.by, show_members=False)
+        panels[jury.name] = own  # its members were not chosen
     return Study(
         name=f"{selected.study}-confirm",
         models=card.members,
-        panels={} if card.panel is None else _panels(card),
+        panels=panels,
         datasets=[selected.source],
         seeds=[card.seed],
         test_size=n_items,
@@ -225,44 +231,6 @@ def _study(card: Card, n_items: int) -> Study:
         min_interval=card.min_interval,
         margin=min(selected.limits.values()),
     )
-
-
-def _panels(card: Card) -> dict[str, PanelEntry]:
-    """The panel of a card, alone: its members were not chosen."""
-    jury = card.jury
-    assert jury is not None, "only a card of a panel has one"
-    return {jury.name: PanelEntry(of=list(jury.members), by=jury.by, show_members=False)}
-
-
-def _grid(card: Card, study: Study, dataset: Dataset) -> list[Condition]:
-    """The views of the study, asked of exactly the rater that the card describes."""
-    own = {one.rater.name: one for one in card.conditions()}
-    return [
-        replace(one, rater=mine.rater, demos=mine.demos, calibration=mine.calibration)
-        for one in conditions(study, [dataset])
-        for mine in [own[one.rater.name]]
-    ]
-
-
-def _refuse_fixed(
-    grid: Sequence[Condition], contrasts: Sequence[Contrast], limits: Mapping[str, float]
-) -> None:
-    """Refuse to ask where no limited contrast can vary: there would be nothing to confirm."""
-    views = {condition.view.name for condition in grid}
-    known = [one for one in contrasts if one.name in limits]
-    if not any(views.issuperset(one.views) for one in known):
-        raise Problem(
-            f"{', '.join(limits)} cannot vary with this rater ({grid[0].rater.pipeline}), so "
-            "there is nothing to confirm"
-        )
-
-
-def _missing(run: Run) -> str:
-    """The missing part of an incomplete run."""
-    if run.stopped:
-        return run.stopped
-    failed = int(run.tally["error"].sum())
-    return f"{failed} decisions failed after retries" if failed else ""
 
 
 # --- judging ----------------------------------------------------------------------------------
@@ -286,8 +254,9 @@ def _verdicts(run: Run, limits: Mapping[str, float], unreadable_limit: float) ->
 
 
 def _section(card: Card, run: Run, found: Mapping[str, Verdict], n_items: int) -> ConfirmedOn:
-    limits, before = _selected(card).limits, card.confirmed
-    by = _selected(card).by
+    selected, before = _selected(card), card.confirmed
+    limits, models = selected.limits, run.environment["models"]
+    (standing,) = standings(read_field(run.parts.decisions, (), by=selected.by, cost="none"))
     attempt = 1
     if before is not None and before.rater == card.digest:
         attempt = before.attempt + (before.n_items != n_items)
@@ -299,32 +268,17 @@ def _section(card: Card, run: Run, found: Mapping[str, Verdict], n_items: int) -
         n_items=n_items,
         attempt=attempt,
         rater=card.digest,
-        identity=_identity(card, run),
+        identity=BESIDE.join(models[one.name or one.model] for one in card.members),
         contrasts={name: _entry(limits[name], one) for name, one in found.items()},
-        estimates={by: _score(run, by)},
+        estimates={selected.by: EstimateEntry.of(standing.score)},
     )
-
-
-def _identity(card: Card, run: Run) -> str:
-    models = run.environment["models"]
-    return BESIDE.join(models[one.name or one.model] for one in card.members)
 
 
 def _entry(limit: float, found: Verdict) -> ConfirmedContrast:
     numbers = {
-        "value": found.value,
-        "low": found.low,
-        "high": found.high,
-        "upper": found.upper,
-        "unreadable": found.unreadable,
+        name: None if (x := getattr(found, name)) is None else round(x, 6)
+        for name in ("value", "low", "high", "upper", "unreadable")
     }
-    rounded = {name: None if x is None else round(x, 6) for name, x in numbers.items()}
     return ConfirmedContrast(
-        limit=limit, word=found.word, reason=found.reason, n=found.n_clusters, **rounded
+        limit=limit, word=found.word, reason=found.reason, n=found.n_clusters, **numbers
     )
-
-
-def _score(run: Run, by: By) -> EstimateEntry:
-    """The scores of the rater on these items."""
-    (found,) = standings(read_field(run.parts.decisions, (), by=by, cost="none"))
-    return EstimateEntry.of(found.score)

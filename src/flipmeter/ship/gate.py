@@ -70,7 +70,8 @@ class Drift(Strict):
 
     @property
     def by_contrast(self) -> dict[str, dict[str, float]]:
-        return {"flips": self.flips}
+        names = ("flips", "excess", "noise")
+        return {name: getattr(self, name) for name in names if name in type(self).model_fields}
 
     @property
     def by_view(self) -> dict[str, float]:
@@ -97,10 +98,6 @@ class Limits(Drift):
     excess: dict[str, Share] = Field(default_factory=dict)
     noise: dict[str, Share] = Field(default_factory=dict)
 
-    @property
-    def by_contrast(self) -> dict[str, dict[str, float]]:
-        return {"flips": self.flips, "excess": self.excess, "noise": self.noise}
-
 
 class Rule(Limits):
     """Limits for the raters, datasets and levels whose names match; the base level is ''.
@@ -116,8 +113,7 @@ class Rule(Limits):
     drift: Drift = Drift()
 
     def is_for(self, key: Key) -> bool:
-        patterns = (self.rater, self.dataset, self.level)
-        return all(map(fnmatchcase, key, patterns))
+        return all(map(fnmatchcase, key, (self.rater, self.dataset, self.level)))
 
 
 class Gate(Rule):
@@ -149,9 +145,16 @@ def _is_added(rule: type[Drift], key: object) -> bool:
 
 def read_gate(source: Path | Mapping[str, Any]) -> Gate:
     """Read a gate file, or its content."""
+    content: Any
     where = str(source) if isinstance(source, Path) else "the gate"
     try:
-        content = _content(source) if isinstance(source, Path) else source
+        content = source
+        if isinstance(source, Path):
+            nothing = f"{source} is not a gate; write limits, as in flips: {{P1: 0.10}}"
+            missing = f"no gate file {source}; docs/gate.md shows one: flips: {{P1: 0.10}}"
+            content = read_mapping(source, missing, nothing)
+            if not all(isinstance(key, str) for key in content):
+                raise Problem(nothing)
         check_values(content, "a limit")
         gate = Gate(**content)
     except ValidationError as error:
@@ -165,15 +168,6 @@ def read_gate(source: Path | Mapping[str, Any]) -> Gate:
             "flips: {P1: 0.10}, accuracy: 0.60, faults: 0.02"
         )
     return gate
-
-
-def _content(path: Path) -> dict[str, Any]:
-    nothing = f"{path} is not a gate; write limits, as in flips: {{P1: 0.10}}"
-    missing = f"no gate file {path}; docs/gate.md shows one: flips: {{P1: 0.10}}"
-    content = read_mapping(path, missing, nothing)
-    if not all(isinstance(key, str) for key in content):
-        raise Problem(nothing)
-    return content
 
 
 # --- checking ---------------------------------------------------------------------------------
@@ -208,13 +202,16 @@ def check(run: Run, gate: Gate | None = None, reference: Run | None = None) -> C
     With a reference run, the change since then is tested against the gate's `drift`.
     """
     gate = gate or Gate(flips={"*": run.study.margin})
+    known = run.contrasts if reference is None else reference.contrasts
+    contrasts = tuple(contrast for contrast in run.contrasts if contrast in known)
     if reference is None:
-        gate = _without_drift(gate)
+        rules = [rule.model_copy(update={"drift": Drift()}) for rule in gate.rules]
+        kept = [rule for rule in rules if not rule.is_empty]
+        gate = gate.model_copy(update={"drift": Drift(), "rules": kept})
     elif all(rule.drift.is_empty for rule in gate.each):
         gate = gate.model_copy(update={"drift": Drift(flips={"*": DRIFT}, accuracy=DRIFT)})
     if reference is not None:
         _refuse_other_data(run, reference)
-    contrasts = _contrasts(run, reference)
     named, wild = _limits(gate, run.tally, contrasts)
     held = hold_limits(
         run.panels,
@@ -228,12 +225,6 @@ def check(run: Run, gate: Gate | None = None, reference: Run | None = None) -> C
     return Checked(run.study.name, in_order(claims, run.tally), (*notes, *left_out))
 
 
-def _without_drift(gate: Gate) -> Gate:
-    rules = [rule.model_copy(update={"drift": Drift()}) for rule in gate.rules]
-    kept = [rule for rule in rules if not rule.is_empty]
-    return gate.model_copy(update={"drift": Drift(), "rules": kept})
-
-
 def _refuse_other_data(run: Run, reference: Run) -> None:
     """Refuse to pair items that only have the same ids."""
     before = reference.environment["datasets"]
@@ -243,11 +234,6 @@ def _refuse_other_data(run: Run, reference: Run) -> None:
                 f"'{name}' differs between {run.folder} and {reference.folder}, so items "
                 "cannot be paired; run the reference again on the present data"
             )
-
-
-def _contrasts(run: Run, reference: Run | None) -> tuple[Contrast, ...]:
-    known = run.contrasts if reference is None else reference.contrasts
-    return tuple(contrast for contrast in run.contrasts if contrast in known)
 
 
 _Wanted = dict[Key, list[Limit]]
@@ -265,27 +251,22 @@ def _limits(
     for rule in gate.each:
         mine = [key for key in keys if rule.is_for(key)]
         if not mine:
-            raise Problem(_nobody(rule, keys))
+            raise _nobody(rule, keys)
         for limit, is_named in _asked(rule, contrasts, views):
             for key in mine:
-                _overrule(named[key], limit)
-                _overrule(wild[key], limit)
+                for limits in (named[key], wild[key]):  # an earlier rule about the same number
+                    limits[:] = [one for one in limits if replace(one, bound=limit.bound) != limit]
                 (named if is_named else wild)[key].append(limit)
     return named, wild
 
 
-def _overrule(limits: list[Limit], limit: Limit) -> None:
-    """Remove what an earlier rule says about the same number."""
-    limits[:] = [one for one in limits if replace(one, bound=limit.bound) != limit]
-
-
-def _nobody(rule: Rule, keys: Sequence[Key]) -> str:
+def _nobody(rule: Rule, keys: Sequence[Key]) -> Problem:
     for kind, pattern, place in (("rater", rule.rater, 0), ("dataset", rule.dataset, 1)):
         there = list(dict.fromkeys(key[place] for key in keys))
         if not any(fnmatchcase(name, pattern) for name in there):
-            return f"gate: no {kind} matches '{pattern}'{suggestion(pattern, there)}"
+            return Problem(f"gate: no {kind} matches '{pattern}'{suggestion(pattern, there)}")
     there = list(dict.fromkeys(key[2] or "''" for key in keys))
-    return f"gate: no condition has the level '{rule.level}'; known: {', '.join(there)}"
+    return Problem(f"gate: no condition has the level '{rule.level}'; known: {', '.join(there)}")
 
 
 def _asked(
@@ -299,8 +280,11 @@ def _asked(
                 for name in _matched(pattern, contrasts):
                     yield Limit(metric, name, bound, is_drift), is_named
         for metric, bound in limits.by_view.items():
-            for view in _seen(rule.view, views):
-                yield Limit(metric, view, bound, is_drift), True
+            seen = [view for view in views if fnmatchcase(view, rule.view)]
+            if not seen:
+                near = suggestion(rule.view, list(views))
+                raise Problem(f"gate: no view matches '{rule.view}'{near}")
+            yield from ((Limit(metric, view, bound, is_drift), True) for view in seen)
 
 
 def _matched(pattern: str, contrasts: Sequence[Contrast]) -> list[str]:
@@ -311,13 +295,6 @@ def _matched(pattern: str, contrasts: Sequence[Contrast]) -> list[str]:
     if not found:
         near = suggestion(pattern, [contrast.name for contrast in contrasts])
         raise Problem(f"gate: no contrast matches '{pattern}'{near}")
-    return found
-
-
-def _seen(pattern: str, views: Sequence[str]) -> list[str]:
-    found = [view for view in views if fnmatchcase(view, pattern)]
-    if not found:
-        raise Problem(f"gate: no view matches '{pattern}'{suggestion(pattern, list(views))}")
     return found
 
 

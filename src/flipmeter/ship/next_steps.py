@@ -60,32 +60,39 @@ def next_steps(run: Run, choices: Sequence[Choice] = (), study: str = "") -> lis
 
     `study` is the study in commands, with the options of the run.
     """
-    named = study or _held(run)
+    files = [one["file"] for one in run.study.datasets if isinstance(one, dict) and "file" in one]
+    files += [run.study.demos.file] if run.study.demos else []
+    is_whole = type(run) is Run and all(Path(file).is_file() for file in files)
+    named = study or (run.where if is_whole else STUDY)  # the run holds its study
     steps = _steps(run, choices, named)
     is_table = isinstance(run, Predictions)  # answers that exist: no study asks for more
     return [step for step in steps if not (is_table and named in step.command)]
 
 
-def _held(run: Run) -> str:
-    """The study of a run in commands: the run, which holds it, where its data files are found."""
-    files = [one["file"] for one in run.study.datasets if isinstance(one, dict) and "file" in one]
-    files += [run.study.demos.file] if run.study.demos else []
-    is_one = type(run) is Run
-    return run.where if is_one and all(Path(file).is_file() for file in files) else STUDY
-
-
 def _steps(run: Run, choices: Sequence[Choice], study: str) -> list[NextStep]:
     measured = run.verdicts.filter(status="measured")
+    swapping = [one.name for one in run.contrasts if one.swaps_answers]
+    both_orders = [
+        NextStep(
+            "Take a verdict only where both orders agree: see how many remain, and how many of all "
+            "pairs are right in both orders.",
+            f"flipmeter measure {run.where} --show pairs",
+        )
+    ]
+    if (
+        not isinstance(run, Predictions)
+        or measured.filter(pl.col("contrast").is_in(swapping), word="flips").is_empty()
+    ):
+        both_orders = []
     return [
         *_read(run, measured, study),
-        *_rest(run, study),
-        *_unanswered(run, measured, study),
+        *_unfinished(run, measured, study),
         *_repeats(run, measured, study),
         *_tolerances(run, measured, study),
         *_items(run, measured, study),
-        *(_use(run, same) for same in together(_compared(choices))),
+        *(_use(run, same) for same in together([one for one in choices if len(one.standings) > 1])),
         *_compare(run, choices, measured, study),
-        *_both_orders(run, measured),
+        *both_orders,
         NextStep(
             "Gate the run in CI: exit code 0 is stable, 1 flips or unreadable, 3 inconclusive.",
             f"flipmeter check {run.where} --junit flipmeter.xml",
@@ -98,8 +105,8 @@ def _out(run: Run) -> str:
     return f" --out {run.where}" if type(run) is Run else ""
 
 
-def _rest(run: Run, study: str) -> Iterator[NextStep]:
-    """Finish a run; why it stopped is said elsewhere, once."""
+def _unfinished(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
+    """Finish a run, and ask again where no pair was answered: nothing is settled there yet."""
     if run.stopped and not run.is_settled:
         is_unread = AT_FIRST in run.stopped
         how = " in spite of unreadable replies" if is_unread else ", which stopped early"
@@ -107,10 +114,6 @@ def _rest(run: Run, study: str) -> Iterator[NextStep]:
             f"Finish the run{how}: only missing requests are sent.",
             f"flipmeter run {study}{_out(run)}{' --anyway' if is_unread else ''}",
         )
-
-
-def _unanswered(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
-    """Ask again where no pair was answered: there is nothing to read, repeat or settle yet."""
     n = len(measured.filter(pl.col("unreadable").is_null(), pl.col("value").is_null()))
     if n:
         yield NextStep(
@@ -190,67 +193,56 @@ def _items(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
     needed = rows.select(wanted.ceil().cast(pl.Int64).alias("wanted"))["wanted"].sort().to_list()
     now = rows["n_items"].to_numpy().max()
     half = needed[(len(needed) - 1) // 2]
-    settled = f"{half:,} instead of {now:,} would settle {_how_many(needed, half, len(still_open))}"
+    n_settled, n_open = sum(n <= half for n in needed), len(still_open)
+    what = "it" if n_open == 1 else f"all {n_open:,} inconclusive verdicts"
+    if n_settled < n_open:
+        what = f"{n_settled:,} of the {n_open:,} inconclusive verdicts"
+    settled = f"{half:,} instead of {now:,} would settle {what}"
     if half < needed[-1]:
         settled += f", {needed[-1]:,} would settle {len(needed):,}"
-    smallest, most = _smallest(run)
-    if most is not None and half > most:
-        settled = f"{smallest} has {most:,} items to test, and {settled}"
-        text = f"Add rows to the data: {settled} (power 80 %). Stored replies are reused."
-    else:
-        text = f"Rate more items: {settled} (power 80 %){_all_of(smallest, most, needed[-1])}."
-        text += " Stored replies are reused."
-    yield NextStep(text, f"flipmeter run {study} --set test_size={half}{_out(run)}")
-
-
-def _how_many(needed: Sequence[int], n_items: int, n_open: int) -> str:
-    """The open verdicts that so many items would settle."""
-    n_settled = sum(n <= n_items for n in needed)
-    if n_settled < n_open:
-        return f"{n_settled:,} of the {n_open:,} inconclusive verdicts"
-    return "it" if n_open == 1 else f"all {n_open:,} inconclusive verdicts"
-
-
-def _smallest(run: Run) -> tuple[str, int | None]:
-    """The dataset with the fewest items to test, and how many; older runs do not say."""
-    known = {
+    known = {  # the size of the data, which older runs do not say
         name: int(about["n_available"])
         for name, about in run.environment["datasets"].items()
         if about.get("n_available")
     }
-    return min(known.items(), key=lambda one: one[1], default=("", None))
-
-
-def _all_of(smallest: str, most: int | None, needed: int) -> str:
-    """A reminder of the size of the data, if it cannot settle all."""
-    return "" if most is None or needed <= most else f"; {smallest} has {most:,} items to test"
-
-
-def _compared(choices: Sequence[Choice]) -> list[Choice]:
-    """The datasets with something to choose from."""
-    return [choice for choice in choices if len(choice.configurations) > 1]
+    smallest, most = min(known.items(), key=lambda one: one[1], default=("", None))
+    if most is not None and half > most:
+        settled = f"{smallest} has {most:,} items to test, and {settled}"
+        text = f"Add rows to the data: {settled} (power 80 %). Stored replies are reused."
+    else:
+        is_short = most is not None and needed[-1] > most
+        of_all = f"; {smallest} has {most:,} items to test" if is_short else ""
+        text = f"Rate more items: {settled} (power 80 %){of_all}."
+        text += " Stored replies are reused."
+    yield NextStep(text, f"flipmeter run {study} --set test_size={half}{_out(run)}")
 
 
 def _use(run: Run, same: Sequence[Choice]) -> NextStep:
     """Ship a configuration: the command is for its first dataset, the text names the others."""
     choice, *others = same
-    assert choice.used is not None
-    several = len({one.rater for one in choice.configurations}) > 1
-    name = shown_configuration(choice.used, several_raters=several)
+    assert choice.chosen is not None
+    several = len({one.rater for one in choice.standings}) > 1
+    name = shown_configuration(choice.chosen, several_raters=several)
     datasets = run.tally["dataset"].n_unique()
     on = f" on {choice.dataset}" if datasets > 1 else ""
     only = f" --dataset {quote(choice.dataset)}" if datasets > 1 else ""
     card = f"rater-{choice.dataset}.yaml" if others else "rater.yaml"
+    kept = choice.held_out
+    held = ""
+    if kept is not None:
+        worst = worst_flips(kept.flips)
+        flips = f", {worst[0]} {shown(worst[1])}" if worst else ""
+        held = f"; on held-out items: {choice.by} {shown(kept.score, choice.by)}{flips}"
     rest = f" The same command ships it for {', '.join(one.dataset for one in others)}."
     return NextStep(
-        f"Use {name}{on}{_better(choice)}{_held_out(choice)}.{rest if others else ''}",
+        f"Use {name}{on}{_better(choice)}{held}.{rest if others else ''}",
         f"flipmeter select {run.where}{only} --max-flip {run.study.margin:g} --out {quote(card)}",
     )
 
 
 def _better(choice: Choice) -> str:
     """By how much the chosen configuration is better than the base of its rater."""
-    used, base = choice.used, choice.instead_of
+    used, base = choice.chosen, choice.instead_of
     if used is None or base is None:
         return ""
     told = [f"{choice.by} {shown(used.score, choice.by)} instead of {shown(base.score, choice.by)}"]
@@ -263,22 +255,13 @@ def _better(choice: Choice) -> str:
     return f": {', '.join(told)}"
 
 
-def _held_out(choice: Choice) -> str:
-    kept = choice.held_out
-    if kept is None:
-        return ""
-    worst = worst_flips(kept.flips)
-    flips = f", {worst[0]} {shown(worst[1])}" if worst else ""
-    return f"; on held-out items: {choice.by} {shown(kept.score, choice.by)}{flips}"
-
-
 def _compare(
     run: Run, choices: Sequence[Choice], measured: pl.DataFrame, study: str
 ) -> Iterator[NextStep]:
     """Configurations to compare raters with that flip, unless one of several levels will do."""
     flips = measured.filter(word="flips")
     has_levels = run.tally["level"].n_unique() > 1
-    if flips.is_empty() or (has_levels and any(choice.used for choice in choices)):
+    if flips.is_empty() or (has_levels and any(choice.chosen for choice in choices)):
         return
     moved = {one.probe for one in run.contrasts if one.name in flips["contrast"]}
     tried = {level.pipeline for level in run.study.levels().values()}
@@ -292,18 +275,6 @@ def _compare(
         *first, last = others.values()
         about = f"Try other label formats: {', '.join(first)} or {last}."
         yield _vary(run, study, "label_format", others, about)
-
-
-def _both_orders(run: Run, measured: pl.DataFrame) -> Iterator[NextStep]:
-    """The use of recorded verdicts of a judge that flips."""
-    swapping = [one.name for one in run.contrasts if one.swaps_answers]
-    flips = measured.filter(pl.col("contrast").is_in(swapping), word="flips")
-    if isinstance(run, Predictions) and len(flips):
-        yield NextStep(
-            "Take a verdict only where both orders agree: see how many remain, and how many of all "
-            "pairs are right in both orders.",
-            f"flipmeter measure {run.where} --show pairs",
-        )
 
 
 def _vary(run: Run, study: str, factor: str, levels: Iterable[str], about: str) -> NextStep:

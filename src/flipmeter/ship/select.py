@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -24,12 +24,14 @@ from flipmeter.measure import (
     read_field,
     standings,
 )
-from flipmeter.measure.effects.field import By, Candidate, Cost
-from flipmeter.measure.effects.pareto import NOBODY, chosen_in, limits_of
+from flipmeter.measure.effects.field import By, Candidate, Cost, Field, read_field
+from flipmeter.measure.effects.held_out import HeldOut, held_out
+from flipmeter.measure.effects.pareto import NOBODY, Standing, chosen_in, limits_of, standings
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT, judge
 from flipmeter.measure.panel.frame import distinct
 from flipmeter.measure.statistics.resample import as_is
 from flipmeter.registry import suggestion
+from flipmeter.report.configurations import Choice
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import MANIFEST
 from flipmeter.run.record.rows import read_item
@@ -40,7 +42,6 @@ from flipmeter.ship.card import (
     EstimateEntry,
     SelectedOn,
     items_as_rows,
-    style_entry,
 )
 from flipmeter.study.entries import DecodingEntry, ModelEntry, TaskEntry
 from flipmeter.types import Contrast, Item, Problem, Role
@@ -51,14 +52,12 @@ if TYPE_CHECKING:
     from flipmeter.ship.classifier import OrdinalClassifier
     from flipmeter.ship.confirm import Confirmation
 
-T = TypeVar("T")
-
 ALL = "*"
 """Stands for every contrast in limits on flips."""
 
 
-@dataclass(frozen=True, repr=False)
-class Selection(Printed):
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Selection(Choice, Printed):
     """The configurations of a run on one dataset, with the choice among them.
 
     Where flips of the contrasts in `flip_proof` must be ruled out, `can_flip` are the candidates
@@ -66,29 +65,51 @@ class Selection(Printed):
     """
 
     run: Run
-    dataset: str
-    by: By
     cost: Cost
-    limits: Mapping[str, float]
     field: Field
-    standings: tuple[Standing, ...]
-    chosen: Standing | None
-    held_out: HeldOut | None
     left_out: tuple[str, ...] = ()
     unreadable_limit: float = UNREADABLE_LIMIT
     flip_proof: tuple[str, ...] = ()
     can_flip: tuple[str, ...] = ()
 
-    @property
-    def front(self) -> list[Standing]:
-        """The Pareto front, best first."""
-        sign = -1 if self.by == "accuracy" else 1
-        found = [one for one in self.standings if one.is_on_front]
-        return sorted(found, key=lambda one: sign * one.score.value)
-
     def card(self) -> Card:
         """The chosen rater with its demonstrations and the evidence for it."""
-        return card_of(self.run, self)
+        run, chosen = self.run, self.chosen
+        if chosen is None:
+            raise Problem(
+                f"no configuration is shown to have {shown_limits(self.limits)}; raise the limit, "
+                "ask more items, compare fewer configurations, or choose a level with --level"
+            )
+        study = run.study
+        name, level = chosen.candidate
+        jury = next((one for one in study.juries if one.name == name), None)
+        asked = [name] if jury is None else jury.members
+        levels = study.levels()
+        if level not in levels:
+            raise Problem(f"a factor of '{level}' was removed; choose another level with --level")
+        rater = next(one for one in study.raters(levels[level]) if one.name == asked[0])
+        entries = {one.name or one.model: one for one in study.entries}
+        task = run.tasks[self.dataset]
+        demos, calibration = _shown_with(run, name, self.dataset, level)
+        return Card(
+            model=entries[name] if jury is None else ModelEntry(model=f"panel/{name}", name=name),
+            panel=jury and CardPanel(of=[entries[one] for one in asked], by=jury.by),
+            identity=BESIDE.join(run.environment["models"][one] for one in asked),
+            pipeline=rater.pipeline,
+            style={
+                name: level for name, level in vars(rater.style).items() if level not in (None, "")
+            },
+            decoding=DecodingEntry(**asdict(rater.decoding)),
+            scores=rater.is_scored,
+            score_samples=rater.n_draws,
+            answer=study.answer,
+            min_interval=study.min_interval,
+            seed=study.seeds[0],
+            task=TaskEntry.of(task),
+            demos=items_as_rows(demos, task.scale),
+            calibration=items_as_rows(calibration, task.scale),
+            selected=_evidence(self, chosen),
+        )
 
     def classifier(self, **options: Any) -> OrdinalClassifier:
         """The chosen rater as a scikit-learn estimator, ready to predict."""
@@ -161,20 +182,37 @@ def select(
     left_out = [one for one in asked["level"].unique(maintain_order=True) if one not in here]
     proof = ruled_out(run, flip_proof)
     own, can_flip = _flip_proof(run, own, proof) if proof else (own, ())
-    field = read_field(own, _axes(run, contrasts), by=by, cost=cost)
-    limits = _flip_limits(field, max_flip or {})
+    judged = {one.name: one for one in run.contrasts if one.is_judged}
+    for one in contrasts or ():
+        _known(one, list(judged), "contrast with a verdict")
+    axes = [judged[one] for one in judged if contrasts is None or one in contrasts]
+    field = read_field(own, axes, by=by, cost=cost)
+    limits = dict(max_flip or {})
+    if (for_all := limits.pop(ALL, None)) is not None:
+        limits = {**dict.fromkeys(field.contrasts, for_all), **limits}
+    for one, limit in limits.items():
+        share(limit, f"the limit on the flips of {one}", can_be_all=True)
     share(max_unreadable, "max_unreadable", can_be_all=True)
     held = limits_of(field, limits, max_unreadable)
     place = int(chosen_in(field, as_is(field.n_clusters), held)[0])
     found = tuple(standings(field, limits, dataset=name, unreadable_limit=max_unreadable))
     if level is not None:
         place = _named(field, rater, level)
-    chosen = None if place == NOBODY else found[place]
     kept = None
     if level is None:
         kept = held_out(field, limits, seed=seed, dataset=name, unreadable_limit=max_unreadable)
     return Selection(
-        *(run, name, by, cost, limits, field, found, chosen, kept, tuple(left_out), max_unreadable),
+        run=run,
+        dataset=name,
+        by=by,
+        cost=cost,
+        limits=limits,
+        field=field,
+        standings=found,
+        chosen=None if place == NOBODY else found[place],
+        held_out=kept,
+        left_out=tuple(left_out),
+        unreadable_limit=max_unreadable,
         flip_proof=tuple(one.name for one in proof),
         can_flip=can_flip,
     )
@@ -184,16 +222,6 @@ def on_dataset(run: Run, name: str) -> pl.LazyFrame:
     """The decisions on a dataset; those of a run with no other are read where they stand."""
     every = run.parts.decisions
     return every if run.named("dataset") == [name] else every.filter(dataset=name)
-
-
-def _flip_limits(field: Field, max_flip: Mapping[str, float]) -> dict[str, float]:
-    """Limits by contrast; `*` stands for every contrast that is not named."""
-    limits = dict(max_flip)
-    if (for_all := limits.pop(ALL, None)) is not None:
-        limits = {**dict.fromkeys(field.contrasts, for_all), **limits}
-    for name, limit in limits.items():
-        share(limit, f"the limit on the flips of {name}", can_be_all=True)
-    return limits
 
 
 def _dataset(run: Run, dataset: str | None) -> str:
@@ -213,13 +241,6 @@ def _dataset(run: Run, dataset: str | None) -> str:
 def _known(name: str, names: Sequence[str], what: str) -> None:
     if name not in names:
         raise Problem(f"no {what} named '{name}' in this run{suggestion(name, list(names))}")
-
-
-def _axes(run: Run, names: Sequence[str] | None) -> list[Contrast]:
-    judged = [contrast for contrast in run.contrasts if contrast.is_judged]
-    for name in names or ():
-        _known(name, [one.name for one in judged], "contrast with a verdict")
-    return [one for one in judged if names is None or one.name in names]
 
 
 def ruled_out(run: Run, names: Sequence[str]) -> list[Contrast]:
@@ -269,44 +290,6 @@ def _named(field: Field, rater: str | None, level: str) -> int:
 # --- the card ---------------------------------------------------------------------------------
 
 
-def card_of(run: Run, selection: Selection) -> Card:
-    """The chosen rater with its demonstrations and the evidence for it."""
-    chosen = selection.chosen
-    if chosen is None:
-        raise Problem(
-            f"no configuration is shown to have {shown_limits(selection.limits)}; raise the limit, "
-            "ask more items, compare fewer configurations, or choose a level with --level"
-        )
-    study = run.study
-    name, level = chosen.candidate
-    jury = next((one for one in study.juries if one.name == name), None)
-    asked = [name] if jury is None else jury.members
-    levels = study.levels()
-    if level not in levels:
-        raise Problem(f"a factor of '{level}' was removed; choose another level with --level")
-    rater = next(one for one in study.raters(levels[level]) if one.name == asked[0])
-    entries = {one.name or one.model: one for one in study.entries}
-    task = run.tasks[selection.dataset]
-    demos, calibration = _shown_with(run, name, selection.dataset, level)
-    return Card(
-        model=entries[name] if jury is None else ModelEntry(model=f"panel/{name}", name=name),
-        panel=jury and CardPanel(of=[entries[one] for one in asked], by=jury.by),
-        identity=BESIDE.join(run.environment["models"][one] for one in asked),
-        pipeline=rater.pipeline,
-        style=style_entry(rater.style),
-        decoding=DecodingEntry(**asdict(rater.decoding)),
-        scores=rater.is_scored,
-        score_samples=rater.n_draws,
-        answer=study.answer,
-        min_interval=study.min_interval,
-        seed=study.seeds[0],
-        task=TaskEntry.of(task),
-        demos=items_as_rows(demos, task.scale),
-        calibration=items_as_rows(calibration, task.scale),
-        selected=_evidence(run, selection, chosen),
-    )
-
-
 def _shown_with(
     run: Run, rater: str, dataset: str, level: str
 ) -> tuple[Sequence[Item], Sequence[Item]]:
@@ -321,9 +304,13 @@ def _shown_with(
     return demos, [known[apart, name] for name in row["calibration"]]
 
 
-def _evidence(run: Run, selection: Selection, chosen: Standing) -> SelectedOn:
-    study = run.study
-    about = _of(run.environment["datasets"], selection.dataset)
+def _evidence(selection: Selection, chosen: Standing) -> SelectedOn:
+    """What a card says of the choice."""
+    run, study = selection.run, selection.run.study
+    seen = run.items.filter(pl.col("role") != "null", dataset=selection.dataset)
+    units = (unit_digests(read_item(row)) for row in seen.iter_rows(named=True))
+    known = run.environment["datasets"]  # merging classes renames: "reviews/3" is of "reviews"
+    about = known.get(selection.dataset) or known[selection.dataset.rpartition("/")[0]]
     kept = selection.held_out
     written = (run.folder / MANIFEST).stat().st_mtime
     limits = dict(selection.limits) or dict.fromkeys(selection.field.contrasts, study.margin)
@@ -357,25 +344,14 @@ def _evidence(run: Run, selection: Selection, chosen: Standing) -> SelectedOn:
         chance_on_front=chosen.chance_on_front,
         chance_chosen=chosen.chance_chosen,
         warning=run.warnings.get(chosen.candidate[0], ""),
-        seen=_seen(run, selection.dataset),
+        seen=" ".join(sorted(set().union(*units))),
     )
-
-
-def _seen(run: Run, dataset: str) -> str:
-    """Digests of all items and clusters that the choice saw: rated, shown or calibrated on."""
-    rows = run.items.filter(pl.col("role") != "null", dataset=dataset).iter_rows(named=True)
-    return " ".join(sorted(set().union(*(unit_digests(read_item(row)) for row in rows))))
 
 
 def _entries(by: By, one: Standing | HeldOut) -> dict[str, EstimateEntry]:
     return {by: EstimateEntry.of(one.score)} | {
         name: EstimateEntry.of(flip) for name, flip in one.flips.items()
     }
-
-
-def _of(known: Mapping[str, T], dataset: str) -> T:
-    """Look a dataset up, which merging classes renames: "reviews/3" is of "reviews"."""
-    return known[dataset] if dataset in known else known[dataset.rpartition("/")[0]]
 
 
 def shown_candidate(candidate: Candidate) -> str:
@@ -385,13 +361,3 @@ def shown_candidate(candidate: Candidate) -> str:
 
 def shown_limits(limits: Mapping[str, float]) -> str:
     return ", ".join(f"{name} below {limit:g}" for name, limit in limits.items())
-
-
-def _settings(run: Run, name: str) -> dict[str, Any]:
-    """The level of every factor as the study names it, a prompt file by its name."""
-    return {**run.study.at_base, **run.study.changes()[name]}
-
-
-def factors_of(run: Run, level: str) -> dict[str, Any]:
-    """The level of every factor under a level of a run, none where the study does not say."""
-    return _settings(run, level) if level in run.study.changes() else {}

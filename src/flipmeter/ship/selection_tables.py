@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.table import Table
 
-from flipmeter.measure import HeldOut, Standing
-from flipmeter.measure.effects.pareto import CANNOT_FLIP
+from flipmeter.measure.effects.held_out import HeldOut
+from flipmeter.measure.effects.pareto import Standing
 from flipmeter.measure.statistics.resample import RESAMPLES
 from flipmeter.ship.select import Selection, shown_candidate, shown_limits
-from flipmeter.types import Estimate
 
 NOTHING = "-"
 
@@ -39,23 +38,17 @@ def _table(found: Selection, *, show_all: bool) -> Table:
     table.add_column("on front", justify="right")
     table.add_column("chosen", justify="right")
     for one in shown:
-        table.add_row(*_cells(found, one))
+        flips = (one.flips[name].value for name in found.field.contrasts)
+        table.add_row(
+            "→" if one is found.chosen else ("" if one.is_on_front else "dominated"),
+            shown_candidate(one.candidate),
+            str(one.score),
+            *(NOTHING if math.isnan(rate) else f"{100 * rate:.1f} %" for rate in flips),
+            f"{one.cost:.3g}" if found.cost != "none" else NOTHING,
+            f"{100 * one.chance_on_front:.0f} %",
+            f"{100 * one.chance_chosen:.0f} %",
+        )
     return table
-
-
-def _cells(found: Selection, one: Standing) -> Iterator[str]:
-    yield "→" if one is found.chosen else ("" if one.is_on_front else "dominated")
-    yield shown_candidate(one.candidate)
-    yield str(one.score)
-    for name in found.field.contrasts:
-        yield _share(one.flips[name])
-    yield f"{one.cost:.3g}" if found.cost != "none" else NOTHING
-    yield f"{100 * one.chance_on_front:.0f} %"
-    yield f"{100 * one.chance_chosen:.0f} %"
-
-
-def _share(flips: Estimate) -> str:
-    return NOTHING if math.isnan(flips.value) else f"{100 * flips.value:.1f} %"
 
 
 def _lines(found: Selection) -> Iterator[str]:
@@ -77,7 +70,7 @@ def _lines(found: Selection) -> Iterator[str]:
         yield f"95 % intervals and limits hold for all {n} configurations together (simultaneous)"
     yield f"faults count as errors, not flips; chances are shares of {RESAMPLES:,} resamples"
     yield from _unreadable(found)
-    if any(flip.note == CANNOT_FLIP for one in found.standings for flip in one.flips.values()):
+    if any(one.cannot_flip for one in found.standings):
         yield f"{NOTHING}: positions cannot vary there, so nothing can flip; counts as 0"
     if found.flip_proof:
         yield f"ruled out by construction in all of these: flips of {', '.join(found.flip_proof)}"
@@ -102,15 +95,10 @@ def _unreadable(found: Selection) -> Iterator[str]:
 
 def _numbers(found: Selection, one: Standing | HeldOut) -> str:
     is_shown = isinstance(one, Standing) and one.is_allowed
-    limits = found.limits if is_shown else {}
-    flips = (
-        f"{name} {_interval(flip)}" + (f" (shown below {limits[name]:g})" if name in limits else "")
-        for name, flip in one.flips.items()
-    )
-    return ", ".join([f"{found.by} {one.score}", *flips])
-
-
-def _interval(flips: Estimate) -> str:
-    if math.isnan(flips.value):
-        return NOTHING
-    return f"{100 * flips.value:.1f} % [{100 * flips.low:.1f}, {100 * flips.high:.1f}]"
+    limits, said = found.limits if is_shown else {}, [f"{found.by} {one.score}"]
+    for name, flip in one.flips.items():
+        value, low, high = (f"{100 * x:.1f}" for x in (flip.value, flip.low, flip.high))
+        rate = NOTHING if math.isnan(flip.value) else f"{value} % [{low}, {high}]"
+        told = f" (shown below {limits[name]:g})" if name in limits else ""
+        said.append(f"{name} {rate}{told}")
+    return ", ".join(said)

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from flipmeter.registry import Registry
 
 
-@dataclass(frozen=True, eq=False)
-class Config(Mapping[str, Any]):
+class Config(dict[str, Any]):
     """Levels by factor, as `Style` has them, and a sentence; what is not named stays at the base.
 
-    It is a mapping, so that `replace(style, **configs["A"])` is the style of A.
+    `replace(style, **configs["A"])` is the style of A.
     """
 
-    levels: Mapping[str, Any]
-    about: str
-
-    def __getitem__(self, factor: str) -> Any:
-        return self.levels[factor]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.levels)
-
-    def __len__(self) -> int:
-        return len(self.levels)
+    def __init__(self, levels: Mapping[str, Any], about: str) -> None:
+        super().__init__(levels)
+        self.about = about
 
 
 configs: Registry[Config] = Registry("config")

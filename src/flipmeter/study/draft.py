@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -32,12 +32,12 @@ from flipmeter.data.guess import (
 from flipmeter.data.labels import label_key, read_labels, shorten
 from flipmeter.data.number_scales import WITHIN
 from flipmeter.data.sampling import RESERVED, RESERVED_PERCENT, Balance
-from flipmeter.data.tables import Record, Table, read_table
+from flipmeter.data.tables import Record, Table, check_columns, read_table
 from flipmeter.registry import suggestion
 from flipmeter.study.fit import DrawSizes, sizes_for
 from flipmeter.study.grid import exchange_hint
-from flipmeter.study.judge_draft import ComparedColumns, guess_compared, guess_listed
-from flipmeter.types import Dataset, Problem, Scale, Task
+from flipmeter.study.judge_draft import ComparedColumns, guess_compared
+from flipmeter.types import NO_CLASS, Dataset, Problem, Task
 
 EMBEDDED = "local/smollm2-135m"
 TEST_SIZE = 100
@@ -73,6 +73,10 @@ name: $name
 models: [$model]
 
 # $rows
+$rest
+decoding: {temperature: 0, max_tokens: 16}
+""")
+RATED = Template("""\
 datasets:
   - file: $file
     text: $text
@@ -92,23 +96,8 @@ probes: $probes
 repeats: 2  # ask some prompts twice, to measure noise
 
 # The prompt: few-shot demonstrations per class, label format (flipmeter list factors).
-base: $base
-decoding: {temperature: 0, max_tokens: 16}
-""")
-
-
+base: $base""")
 COMPARED = Template("""\
-# Drafted by flipmeter init: read it, change what is wrong, then
-#   flipmeter try $out     ask a few items and show how replies are read
-#   flipmeter plan $out    requests, tokens, price and time
-#   flipmeter run $out     ask the model and measure
-name: $name
-
-# The model. The embedded one needs no API key and is very small: good for a first try.
-# Others: openrouter/ORG/NAME, openai/NAME, vllm/NAME, ollama/NAME, hf/ORG/NAME
-models: [$model]
-
-# $rows
 # The fields named below change places; labels are exchanged with them, a tie stays.
 datasets:
   - $source
@@ -117,9 +106,7 @@ test_size: $test_size
 balance: proportional
 probes: [$probe]
 repeats: 2  # ask some prompts twice, to measure noise
-base: {shots: 0, label_format: letter}
-decoding: {temperature: 0, max_tokens: 16}
-""")
+base: {shots: 0, label_format: letter}""")
 
 
 @dataclass(frozen=True)
@@ -150,7 +137,7 @@ def draft_study(
     table = read_table(file, needs="a text")
     found = exchangeable_columns(table)
     if scale is None and not unlabelled:
-        compared = guess_compared(table, found) if found else guess_listed(table)
+        compared = guess_compared(table, found)
         is_meant = compared and text in (None, compared.text) and label in (None, compared.label)
         if compared is not None and is_meant:
             return _draft_compared(file, out, table, compared, model)
@@ -167,9 +154,16 @@ def draft_study(
         words = _task_words(text, label, source["scale"])
     dataset = load_file(file, **source, task=words, on_bad="drop")
     source["file"] = Path(os.path.relpath(file, out.parent)).as_posix()
-    written = _written(out, model, dataset, source, _sized(dataset), len(table.records))
+    rest = _rated(dataset, source, _sized(dataset))
+    written = _study(out, model, dataset, len(table.records), rest)
     hint = [exchange_hint(table.file, found)] if found else []
-    odd = _odd_labels(table, label, dataset) if label else [_without_labels(table, scale)]
+    what = "scores of the range" if isinstance(scale, Mapping) else "one of the classes"
+    why = f"no column holds {what} given" if scale else "there is no column of labels"
+    unlabelled_note = (
+        f"{table.file}: {why}; the study measures flips, noise and direction, and no accuracy "
+        "(--label COLUMN names the labels if there are any)"
+    )
+    odd = _odd_labels(table, label, dataset) if label else [unlabelled_note]
     return Draft(written, (*odd, *_notes(dataset), *hint))
 
 
@@ -183,15 +177,12 @@ def _draft_compared(
     source = {"file": Path(os.path.relpath(file, out.parent)).as_posix(), **keys}
     if dataset.left_out:
         source["on_bad"] = "drop"
-    text = COMPARED.substitute(
-        out=quote(" ".join(out.name.split())),
-        name=_flow(_name(dataset.name)),
-        model=_flow(model),
-        rows=f"{len(dataset.test):,} usable rows of {len(table.records):,}: {_sizes(dataset)}",
+    rest = COMPARED.substitute(
         source="\n    ".join(f"{name}: {_flow(value)}" for name, value in source.items()),
         test_size=min(TEST_SIZE, len(dataset.test)),
         probe=compared.probe,
     )
+    text = _study(out, model, dataset, len(table.records), rest)
     left_out = [f"rows that are left out: {_counted(dataset.left_out)}"] if dataset.left_out else []
     return Draft(text, (*compared.notes, *left_out))
 
@@ -210,10 +201,7 @@ def _columns(
     """The columns of text and label; the better guess is made first and helps the other."""
     if unlabelled and label:
         raise Problem(f"--unlabelled and --label {label} contradict each other; pass one of them")
-    for name in (text, label):
-        if name is not None and name not in table.columns:
-            near = suggestion(name, list(table.columns))
-            raise Problem(f"{table.file} has no column '{name}'{near}")
+    check_columns(table.file, [name for name in (text, label) if name is not None], table.columns)
     texts = [text] if text else guess_text(table, label)
     sure = texts[0] if len(texts) == 1 else None
     labels = [label] if label else [] if unlabelled else _may_be_labels(table, sure, scale)
@@ -233,24 +221,22 @@ def _may_be_labels(table: Table, text: str | None, scale: Given | None) -> list[
     given = scale if isinstance(scale, Mapping) else [_named(value) for value in scale]
     reader, taken = read_labels(given), guess_id(table, [])
     shares = {
-        column: _share(map(reader.rank, classes_in(table, column)))
+        column: sum(reader.rank(one) != NO_CLASS for one in found) / max(1, len(found))
         for column in table.columns
         if column not in (text, taken)
+        for found in [classes_in(table, column)]
     }
     named = [column for column in label_names(table) if shares.get(column)]
     return named if len(named) == 1 else [c for c, share in shares.items() if share >= 0.5]
 
 
-def _share(ranks: Iterable[int]) -> float:
-    """Share of values that are classes."""
-    found = list(ranks)
-    return sum(map(bool, found)) / max(1, len(found))
-
-
 def _one_of(table: Table, what: str, found: Sequence[str], ask: Ask | None) -> str:
     if len(found) == 1:
         return found[0]
-    shown = ", ".join(_described(table, column) for column in found or table.columns)
+    sizes = {column: len(classes_in(table, column)) for column in found or table.columns}
+    shown = ", ".join(
+        f"'{column}' ({n} different value{'s' if n != 1 else ''})" for column, n in sizes.items()
+    )
     if ask is None:
         or_none = ", or --unlabelled" if what == "label" else ""
         raise Problem(
@@ -261,11 +247,6 @@ def _one_of(table: Table, what: str, found: Sequence[str], ask: Ask | None) -> s
     if answer not in table.columns:
         raise Problem(f"no column '{answer}'{suggestion(answer, list(table.columns))}")
     return answer
-
-
-def _described(table: Table, column: str) -> str:
-    n_values = len(classes_in(table, column))
-    return f"'{column}' ({n_values} different value{'s' if n_values != 1 else ''})"
 
 
 def _classes(
@@ -323,10 +304,8 @@ def _refuse_no_scale(table: Table, label: str, found: Sequence[object]) -> None:
 
 def _named(value: object) -> str | int | float:
     """A class as the file writes it; numbers stay numbers, which are their own labels."""
-    return _number(value) if is_bare_number(value) else str(value).strip()
-
-
-def _number(value: object) -> int | float:
+    if not is_bare_number(value):
+        return str(value).strip()
     number = float(label_key(value))
     return int(number) if number.is_integer() else number
 
@@ -363,20 +342,15 @@ def _sized(dataset: Dataset) -> DrawSizes:
         return equal if balance == "equal" else sum(have)
 
     for plan in sizes_for(rows, TEST_SIZE):
-        if _n_shown(dataset, plan) <= LONGEST_DEMOS:
+        size, balance = plan.test_size, plan.balance
+        drawn = sample(dataset, test_size=size, shots=plan.shots, seed=0, balance=balance)
+        if sum(len(item.text) for item in drawn.demos) <= LONGEST_DEMOS:
             return plan
     raise Problem(f"{dataset.source} has too few rows to measure anything; add some")
 
 
 def _is_labelled(dataset: Dataset) -> bool:
     return any(item.gold for item in dataset.test)
-
-
-def _n_shown(dataset: Dataset, plan: DrawSizes) -> int:
-    """Count the characters of the demonstrations that the study would show."""
-    size, balance = plan.test_size, plan.balance
-    drawn = sample(dataset, test_size=size, shots=plan.shots, seed=0, balance=balance)
-    return sum(len(item.text) for item in drawn.demos)
 
 
 # --- the file ---------------------------------------------------------------------------------
@@ -396,15 +370,6 @@ def _odd_labels(table: Table, label: str, dataset: Dataset) -> Iterator[str]:
         yield f"{shorten(records[0].values[label])} in row {records[0].row}{more}{near}"
     if len(found) > MOST_ODD:
         yield f"{len(found) - MOST_ODD:,} more values of '{label}' are not on the scale"
-
-
-def _without_labels(table: Table, scale: Given | None) -> str:
-    what = "scores of the range" if isinstance(scale, Mapping) else "one of the classes"
-    why = f"no column holds {what} given" if scale else "there is no column of labels"
-    return (
-        f"{table.file}: {why}; the study measures flips, noise and direction, and no accuracy "
-        "(--label COLUMN names the labels if there are any)"
-    )
 
 
 def _notes(dataset: Dataset) -> Iterator[str]:
@@ -427,23 +392,30 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{n} {reason}" for reason, n in counts.items())
 
 
-def _written(
-    out: Path, model: str, dataset: Dataset, source: Mapping[str, Any], plan: DrawSizes, n_rows: int
-) -> str:
-    """The text of a study file, with a comment where a user will want to change a line."""
+def _study(out: Path, model: str, dataset: Dataset, n_rows: int, rest: str) -> str:
+    return STUDY.substitute(
+        out=quote(" ".join(out.name.split())),
+        # A name that can be a folder.
+        name=_flow(re.sub(r"[^\w.-]+", "-", dataset.name).strip("-.") or "study"),
+        model=_flow(model),
+        rows=f"{len(dataset.test):,} usable rows of {n_rows:,}: {_sizes(dataset)}",
+        rest=rest,
+    )
+
+
+def _rated(dataset: Dataset, source: Mapping[str, Any], plan: DrawSizes) -> str:
+    """The keys about rated texts, with a comment where a user will want to change a line."""
     task, scale = dataset.task, dataset.task.scale
     probes = [*([] if scale.span else ["label_order"])]
     probes += ["demo_order", "placement"] if plan.shots else []
     words = {"title": task.title, "noun": task.noun, "aspect": task.aspect}
     dropped = f"on_bad: drop  # leaves out {_counted(dataset.left_out)}"
     column = source["id"]
-    return STUDY.substitute(
+    # "1: 0, 2: 1, ..." would confuse anybody: bare numbers are their own labels.
+    is_bare = scale.span is None and all(map(is_bare_number, scale.names))
+    return RATED.substitute(
         {name: _flow(value) for name, value in source.items()}
         | {"id": "" if column is None else f"\n    id: {_flow(column)}"},
-        out=quote(" ".join(out.name.split())),
-        name=_flow(_name(dataset.name)),
-        model=_flow(model),
-        rows=f"{len(dataset.test):,} usable rows of {n_rows:,}: {_sizes(dataset)}",
         on_bad=dropped if dataset.left_out else "on_bad: error",
         task=_flow(words | {"low": scale.low, "high": scale.high}),
         test_size=plan.test_size,
@@ -451,7 +423,7 @@ def _written(
         about_scale=ABOUT_RANGE if scale.span else ABOUT_CLASSES,
         moved=", ".join(MOVED[probe] for probe in probes),
         probes=_flow(probes),
-        base=_flow(_style(scale, plan)),
+        base=_flow({"shots": plan.shots} | ({"label_format": "values"} if is_bare else {})),
     )
 
 
@@ -464,17 +436,6 @@ def _sizes(dataset: Dataset) -> str:
         known = [rank for rank in counts if rank]
         return f"scores from {scale.name(min(known))} to {scale.name(max(known))}"
     return ", ".join(f"{shorten(scale.name(rank))} {counts[rank]}" for rank in scale.ranks)
-
-
-def _style(scale: Scale, plan: DrawSizes) -> dict[str, Any]:
-    # "1: 0, 2: 1, ..." would confuse anybody: bare numbers are their own labels.
-    is_bare = scale.span is None and all(map(is_bare_number, scale.names))
-    return {"shots": plan.shots} | ({"label_format": "values"} if is_bare else {})
-
-
-def _name(stem: str) -> str:
-    """A name that can be a folder."""
-    return re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "study"
 
 
 def _flow(value: Any) -> str:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 def merged_for(study: Study, dataset: Dataset, style: Style) -> Dataset:
     """The dataset with the classes of a style."""
-    n_classes, groups = _n_classes(dataset, style), study.groups(style)
+    n_classes, groups = style.cardinality or len(dataset.task.scale), study.groups(style)
     if n_classes == len(dataset.task.scale):
         return dataset
     return _once(
@@ -23,26 +23,24 @@ def merged_for(study: Study, dataset: Dataset, style: Style) -> Dataset:
     )
 
 
-def _n_classes(dataset: Dataset, style: Style) -> int:
-    return style.cardinality or len(dataset.task.scale)
-
-
 def draw_sample(study: Study, dataset: Dataset, style: Style, seed: int) -> Sample:
     """Draw from the merged classes, or from the full scale to merge what was drawn."""
     source = dataset if study.is_remapped else merged_for(study, dataset, style)
+    levels = study.levels_on(dataset.name).values()
+    is_apart = any(open_pipeline(one.pipeline).traits.calibration == "apart" for one in levels)
     sizes: dict[str, Any] = {
         "test_size": study.test_size,
         "shots": style.shots,
         "seed": seed,
         "balance": study.balance,
-        "n_calibration": _n_calibration(study, dataset),
-        "needs_pool": any(one.style.shots for one in study.levels_on(dataset.name).values()),
+        "n_calibration": study.calibration_size if is_apart else 0,
+        "needs_pool": any(one.style.shots for one in levels),
     }
     drawn = _once(source, ("drawn", *sizes.values()), lambda: sample(source, **sizes))
     if not study.is_remapped:
         return drawn
     scale = dataset.task.scale
-    return merge_sample(drawn, scale, _n_classes(dataset, style), study.groups(style))
+    return merge_sample(drawn, scale, style.cardinality or len(scale), study.groups(style))
 
 
 def _once(dataset: Dataset, what: Hashable, make: Callable[[], T]) -> T:
@@ -51,10 +49,3 @@ def _once(dataset: Dataset, what: Hashable, make: Callable[[], T]) -> T:
         dataset.derived[what] = make()
     found: T = dataset.derived[what]
     return found
-
-
-def _n_calibration(study: Study, dataset: Dataset) -> int:
-    """Number of items of a dataset held out for calibration."""
-    levels = study.levels_on(dataset.name).values()
-    traits = (open_pipeline(level.pipeline).traits for level in levels)
-    return study.calibration_size if any(one.calibration == "apart" for one in traits) else 0

@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     Field,
     NonNegativeInt,
@@ -62,7 +63,6 @@ from flipmeter.study.entries import (
     read_mapping,
 )
 from flipmeter.study.raters import make_rater
-from flipmeter.study.replaced import follow
 from flipmeter.types import (
     Contrast,
     Dataset,
@@ -75,10 +75,107 @@ from flipmeter.types import (
     Style,
 )
 
+N = TypeVar("N", list[str], dict[str, int])
 BUNDLED = (
     Path(__file__).parents[1] / "studies",  # in a wheel
     Path(__file__).parents[3] / "studies",  # in a checkout
 )
+
+
+CONFIG = "config"
+"""Prefix of levels that change several factors at once."""
+
+BUILT_IN = "built-in"
+"""The level of the factor `prompt` that is not a file."""
+
+OWN_LABELS = "values"
+"""The label format of a prompt file, unless the study names another."""
+
+_PIPELINE, _PROMPT = "pipeline", "prompt"
+FACTORS = [*(field.name for field in fields(Style)), _PIPELINE]
+_WORDING = ("clarity", "mood", "separator", "connector", "layout")
+
+
+def check_level(factor: str, value: Any) -> None:
+    """Refuse an unknown factor or level."""
+    if factor not in FACTORS:
+        unknown = f"no factor named '{factor}'{suggestion(factor, FACTORS)}"
+        raise Problem(refusal("factor", factor) or unknown)
+    if factor == _PIPELINE:
+        if not (is_stored() and is_removed("pipeline", str(value))):
+            open_pipeline(str(value))
+    elif factor in factors:
+        factors[factor][str(value)]
+    elif factor == _PROMPT and not (isinstance(value, str) and value):
+        raise Problem(f"prompt is {value!r}; use a prompt file, or {BUILT_IN}")
+    elif factor == "shots" and not (type(value) is int and value >= 0):
+        raise Problem(
+            f"shots is {value!r}; it must be a number of demonstrations per class, 0 or more"
+        )
+    elif factor == "cardinality" and not (value is None or (type(value) is int and value >= 2)):
+        raise Problem(f"cardinality is {value!r}; it must be a whole number of classes, 2 or more")
+    elif factor == "layout" and value not in ("cued", "paper"):
+        raise Problem(f"no layout named '{value}'; known: cued, paper")
+    elif factor == "word_reversal" and value not in ("header", "flipped"):
+        raise Problem(f"no word_reversal named '{value}'; known: header, flipped")
+
+
+def check_levels(levels: dict[str, Any]) -> dict[str, Any]:
+    for factor, value in levels.items():
+        check_level(factor, value)
+    return levels
+
+
+def _check_variations(vary: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    for factor, values in vary.items():
+        for value in values:
+            check_level(factor, value)
+    return vary
+
+
+def _check_base(base: dict[str, Any]) -> dict[str, Any]:
+    if _PIPELINE in base:
+        raise Problem("base: a pipeline is not part of the prompt; write `pipeline:` beside it")
+    return check_levels(base)
+
+
+def check_probes(names: N) -> N:
+    for name in names:
+        if not (is_stored() and is_removed("probe", name)):
+            probes[name]
+    return names
+
+
+def check_pipeline(name: str) -> str:
+    check_level(_PIPELINE, name)
+    return name
+
+
+def check_answer(answer: dict[str, str]) -> dict[str, str]:
+    if answer:
+        check_extract(Extract(**answer))
+    return answer
+
+
+def _check_config(name: str) -> str:
+    if any(mark in name for mark in "=,"):
+        raise Problem(f"the config '{name}' has a '=' or ',' in its name; choose another")
+    return name
+
+
+def refuse_scored(answer: Mapping[Any, str], *, is_scored: bool) -> None:
+    """Refuse probabilities of labels in a reply that does not begin with its label."""
+    if answer and is_scored:
+        raise Problem(
+            "answer: a structured reply does not begin with its label, so labels have no "
+            "probabilities; remove `scores` and pipelines that need them, or `answer`"
+        )
+
+
+Probes = Annotated[list[str], AfterValidator(check_probes)]
+Pipeline = Annotated[str, AfterValidator(check_pipeline)]
+Answer = Annotated[dict[Literal["json", "regex"], str], AfterValidator(check_answer)]
+Levels = Annotated[dict[str, Any], AfterValidator(check_levels)]
 
 
 @dataclass(frozen=True)
@@ -94,7 +191,7 @@ class Study(BaseModel):
 
     model_config = STRICT
 
-    name: str = "study"
+    name: Annotated[str, AfterValidator(file_name)] = "study"
     mode: Mode = "recommended"
     models: list[str | ModelEntry] = Field(min_length=1)
     panels: dict[str, PanelEntry] = {}
@@ -103,25 +200,25 @@ class Study(BaseModel):
     seeds: list[NonNegativeInt] = Field([0], min_length=1)
     test_size: int = Field(200, ge=1)
     balance: Balance = "equal"
-    probes: list[str] = ["label_order", "demo_order", "placement"]
-    probe_items: dict[str, PositiveInt] = {}
+    probes: Probes = ["label_order", "demo_order", "placement"]
+    probe_items: Annotated[dict[str, PositiveInt], AfterValidator(check_probes)] = {}
     aggregate_includes_base: bool = True
     repeats: int = Field(2, ge=1, le=2)
     repeat_views: list[str] = ["all"]
     prompts: dict[str, str] = {}
     criteria: list[str] = []
-    base: dict[str, Any] = {}
-    vary: dict[str, list[Any]] = {}
-    configs: dict[str, dict[str, Any]] = {}
+    base: Annotated[dict[str, Any], AfterValidator(_check_base)] = {}
+    vary: Annotated[dict[str, list[Any]], AfterValidator(_check_variations)] = {}
+    configs: dict[Annotated[str, AfterValidator(_check_config)], Levels] = {}
     only_on: dict[str, list[str]] = {}
     vary_models: list[str] = []
     merge: dict[int, dict[str, list[int | str]] | list[list[int | str]]] = {}
     cardinality_sample: Literal["redraw", "remap"] | None = None
     design: Literal["one-at-a-time", "factorial"] = "one-at-a-time"
-    pipeline: str = "pointwise"
+    pipeline: Pipeline = "pointwise"
     scores: bool | Literal["sampled"] = False
     score_samples: int = Field(20, ge=2, lt=1000)
-    answer: dict[Literal["json", "regex"], str] = {}
+    answer: Answer = {}
     calibration_size: int = Field(10, ge=1)
     decoding: DecodingEntry = DecodingEntry()
     min_interval: float = Field(0.0, ge=0)
@@ -131,11 +228,6 @@ class Study(BaseModel):
     margin: float = Field(0.10, gt=0, lt=1)
     folder: Path = Field(Path(), exclude=True)
     data_dir: Path | None = Field(None, exclude=True)
-
-    @field_validator("name")
-    @classmethod
-    def _is_file_name(cls, name: str) -> str:
-        return file_name(name)
 
     @field_validator("models", "datasets", mode="before")
     @classmethod
@@ -163,20 +255,6 @@ class Study(BaseModel):
             Jury(name, tuple(one.of), one.by, one.show_members) for name, one in self.panels.items()
         ]
 
-    @field_validator("probes")
-    @classmethod
-    def _known_probes(cls, names: list[str]) -> list[str]:
-        for name in names:
-            if not (is_stored() and is_removed("probe", name)):
-                probes[name]
-        return names
-
-    @field_validator("probe_items")
-    @classmethod
-    def _known_limited(cls, limits: dict[str, int]) -> dict[str, int]:
-        cls._known_probes(list(limits))
-        return limits
-
     @field_validator("repeat_views")
     @classmethod
     def _known_views(cls, names: list[str]) -> list[str]:
@@ -186,33 +264,12 @@ class Study(BaseModel):
                 raise Problem(f"no view named '{name}'{suggestion(name, known)}")
         return names
 
-    @field_validator("pipeline")
-    @classmethod
-    def _known_pipeline(cls, name: str) -> str:
-        check_level(_PIPELINE, name)
-        return name
-
-    @field_validator("base")
-    @classmethod
-    def _known_base(cls, base: dict[str, Any]) -> dict[str, Any]:
-        if _PIPELINE in base:
-            raise Problem("base: a pipeline is not part of the prompt; write `pipeline:` beside it")
-        return cls._known_levels(base)
-
-    @field_validator("vary")
-    @classmethod
-    def _known_variations(cls, vary: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        for name, values in vary.items():
-            for value in values:
-                check_level(name, value)
-        return vary
-
     @field_validator("configs", mode="before")
     @classmethod
     def _by_name(cls, value: Any) -> Any:
         """Look up configurations that are given by name."""
         if isinstance(value, Sequence) and not isinstance(value, str):
-            return {name: dict(configs[name]) for name in value}
+            value = dict.fromkeys(value)
         if isinstance(value, Mapping):
             return {
                 name: dict(configs[name]) if changes is None else changes
@@ -220,25 +277,10 @@ class Study(BaseModel):
             }
         return value
 
-    @field_validator("configs")
-    @classmethod
-    def _known_configs(cls, named: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        for name, changes in named.items():
-            if any(mark in name for mark in "=,"):
-                raise Problem(f"the config '{name}' has a '=' or ',' in its name; choose another")
-            cls._known_levels(changes)
-        return named
-
-    @staticmethod
-    def _known_levels(levels: dict[str, Any]) -> dict[str, Any]:
-        for name, value in levels.items():
-            check_level(name, value)
-        return levels
-
     @field_validator("only_on")
     @classmethod
     def _known_factors(cls, only_on: dict[str, list[str]]) -> dict[str, list[str]]:
-        known = [*_factors(), CONFIG]
+        known = [*FACTORS, CONFIG]
         for name in only_on:
             factor = name.partition("=")[0]
             if factor not in known:
@@ -248,13 +290,7 @@ class Study(BaseModel):
 
     @model_validator(mode="after")
     def _readable_answer(self) -> Study:
-        if self.extract is not None:
-            check_extract(self.extract)
-            if self.is_scored:
-                raise Problem(
-                    "answer: a structured reply does not begin with its label, so labels have no "
-                    "probabilities; remove `scores` and pipelines that need them, or `answer`"
-                )
+        refuse_scored(self.answer, is_scored=bool(self.answer) and self.is_scored)
         return self
 
     @property
@@ -384,17 +420,13 @@ class Study(BaseModel):
 
         A prompt file brings its own labels and shots: its style differs in more than it names.
         """
-        at_base = self.at_base
+        at_base, cells = self.at_base, [{k: one} for k, some in self.vary.items() for one in some]
+        if self.design == "factorial":
+            vary = tuple((factor, tuple(values)) for factor, values in self.vary.items())
+            cells = [dict(cell) for cell in _crossed(tuple(at_base.items()), vary)]
         named: dict[str, Mapping[str, Any]] = {"": {}}
-        named |= {cell_name(at_base, cell): cell for cell in self._cells(at_base)}
+        named |= {cell_name(at_base, cell): cell for cell in cells}
         return named | {f"{CONFIG}={name}": changes for name, changes in self.configs.items()}
-
-    def _cells(self, at_base: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """The cells of the design, each as the values of its factors."""
-        if self.design == "one-at-a-time":
-            return [{factor: value} for factor, values in self.vary.items() for value in values]
-        vary = tuple((factor, tuple(values)) for factor, values in self.vary.items())
-        return _crossed(tuple(at_base.items()), vary)
 
     @property
     def base_level(self) -> Level:
@@ -416,7 +448,9 @@ class Study(BaseModel):
             if all(
                 dataset in datasets
                 for key, datasets in self.only_on.items()
-                if any(_is_meant(key, part) for part in name.split(","))
+                if any(
+                    fnmatchcase(one, key if "=" in key else f"{key}=*") for one in name.split(",")
+                )
             )
         }
 
@@ -474,19 +508,6 @@ class Study(BaseModel):
         return [replace(one, task=replace(one.task, criteria=criteria)) for one in found]
 
 
-CONFIG = "config"
-"""Prefix of levels that change several factors at once."""
-
-BUILT_IN = "built-in"
-"""The level of the factor `prompt` that is not a file."""
-
-OWN_LABELS = "values"
-"""The label format of a prompt file, unless the study names another."""
-
-_PIPELINE, _PROMPT = "pipeline", "prompt"
-_WORDING = ("clarity", "mood", "separator", "connector", "layout")
-
-
 @lru_cache(maxsize=16)
 def _crossed(
     base: tuple[tuple[str, Any], ...], vary: tuple[tuple[str, tuple[Any, ...]], ...]
@@ -495,20 +516,12 @@ def _crossed(
     at_base = dict(base)
 
     def allowed(cell: Mapping[str, Any]) -> bool:
-        return has_meaning({**at_base, **cell})
+        """Whether a prompt with these levels tells what its labels mean."""
+        levels = {**at_base, **cell}
+        is_silent = levels["clarity"] == "minimal" and not levels["shots"]
+        return not is_silent or label_formats[levels["label_format"]].is_words
 
     return factorial(levels_of(at_base, dict(vary)), allowed=allowed)
-
-
-def has_meaning(levels: Mapping[str, Any]) -> bool:
-    """Whether a prompt with these levels of all factors tells what its labels mean."""
-    is_silent = levels["clarity"] == "minimal" and not levels["shots"]
-    return not is_silent or label_formats[levels["label_format"]].is_words
-
-
-def _is_meant(key: str, level: str) -> bool:
-    """Whether a factor, or a pattern of levels, is meant by a key of `only_on`."""
-    return fnmatchcase(level, key if "=" in key else f"{key}=*")
 
 
 def _needs_scores(pipeline: str) -> bool:
@@ -516,39 +529,6 @@ def _needs_scores(pipeline: str) -> bool:
     if is_removed(_PIPELINE, pipeline):
         return plain_name(pipeline) in SCORED
     return open_pipeline(pipeline).traits.needs_scores
-
-
-def _factors() -> list[str]:
-    return [*(field.name for field in fields(Style)), _PIPELINE]
-
-
-def check_level(factor: str, value: Any) -> None:
-    """Refuse an unknown factor or level."""
-    known = _factors()
-    if factor not in known:
-        unknown = f"no factor named '{factor}'{suggestion(factor, known)}"
-        raise Problem(refusal("factor", factor) or unknown)
-    if factor == _PIPELINE:
-        if not (is_stored() and is_removed("pipeline", str(value))):
-            open_pipeline(str(value))
-    elif factor in factors:
-        factors[factor][str(value)]
-    elif factor == _PROMPT and not (isinstance(value, str) and value):
-        raise Problem(f"prompt is {value!r}; use a prompt file, or {BUILT_IN}")
-    elif factor == "shots" and not _is_whole(value, 0):
-        raise Problem(
-            f"shots is {value!r}; it must be a number of demonstrations per class, 0 or more"
-        )
-    elif factor == "cardinality" and not (value is None or _is_whole(value, 2)):
-        raise Problem(f"cardinality is {value!r}; it must be a whole number of classes, 2 or more")
-    elif factor == "layout" and value not in ("cued", "paper"):
-        raise Problem(f"no layout named '{value}'; known: cued, paper")
-    elif factor == "word_reversal" and value not in ("header", "flipped"):
-        raise Problem(f"no word_reversal named '{value}'; known: header, flipped")
-
-
-def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def find_study(name: str) -> Path:
@@ -582,9 +562,8 @@ def study_keys(
     written = content = _content(source) if isinstance(source, Path) else dict(source)
     for key, value in (changes or {}).items():
         content = _changed(content, key.split("."), value)
-    content = follow(written, content)
-    check_values(content, "the study" if folder == Path() else str(source))
-    _check_keys(content)
+    content = _follow(written, content)
+    _check_keys(content, "the study" if folder == Path() else str(source))
     return spelled_out({**content, "folder": folder, "data_dir": data_dir})
 
 
@@ -598,12 +577,12 @@ def read_held(path: Path) -> Study:
 def held_content(path: Path) -> dict[str, Any]:
     """The keys of the study of a run, to be asked again."""
     content = _content(path)
-    check_values(content, str(path))
-    _check_keys(content)
+    _check_keys(content, str(path))
     return as_written(content)
 
 
-def _check_keys(content: Mapping[Any, Any]) -> None:
+def _check_keys(content: Mapping[Any, Any], where: str) -> None:
+    check_values(content, where)
     for key in content:
         if key in ("folder", "data_dir") or not isinstance(key, str):
             raise Problem(
@@ -628,22 +607,26 @@ def spelled_out(content: Mapping[str, Any]) -> dict[str, Any]:
     listed = models if isinstance(models, list) else [models]
     if isinstance(rater := spelled.get("rater"), str) or callable(rater):
         del spelled["rater"]
-        listed = [_callable_address(rater) if isinstance(rater, str) else rater, *listed]
+        if isinstance(rater, str):  # `module.function`, `module:function` or `file.py:function`
+            module, _, function = rater.rpartition(":" if ":" in rater else ".")
+            rater = f"python/{module}:{function}"
+        listed = [rater, *listed]
     if listed:
         spelled["models"] = [_found(model, folder) for model in listed]
     if isinstance(spelled.get("datasets"), list):
-        spelled["datasets"] = [_with_scale(one) for one in spelled["datasets"]]
+        told = ((one, isinstance(one, Mapping) and one.get("scale")) for one in spelled["datasets"])
+        orders = ((one, declared_order(scale)) for one, scale in told)  # of pandas or polars
+        spelled["datasets"] = [{**one, "scale": order} if order else one for one, order in orders]
     if spelled.get("probes") is None and (moved := _moving(spelled.get("datasets"))):
         spelled["probes"] = [*moved, *Study.model_fields["probes"].default]
     if _PROMPT in spelled:
         spelled = _changed(spelled, ["base", _PROMPT], spelled.pop(_PROMPT))
-    return _with_prompts(spelled, folder)
-
-
-def _with_scale(dataset: Any) -> Any:
-    """A dataset with its classes listed, where its scale is an ordered dtype (pandas, polars)."""
-    order = declared_order(dataset.get("scale")) if isinstance(dataset, Mapping) else None
-    return dataset if order is None else {**dataset, "scale": order}
+    named = _named_prompts(*(spelled.get(key) for key in ("base", "vary", "configs")))
+    known = spelled.get("prompts") or {}
+    missing = [name for name in named if isinstance(known, Mapping) and name not in known]
+    if missing:
+        spelled["prompts"] = {**known, **{name: _prompt(folder / name) for name in missing}}
+    return spelled
 
 
 def _moving(datasets: Any) -> list[str]:
@@ -662,12 +645,6 @@ def _moving(datasets: Any) -> list[str]:
     return [usual[kind] for kind, is_there in is_declared.items() if is_there]  # type: ignore[index]
 
 
-def _callable_address(name: str) -> str:
-    """The address of `module.function`, `module:function` or `file.py:function`."""
-    module, _, function = name.rpartition(":" if ":" in name else ".")
-    return f"python/{module}:{function}"
-
-
 def _found(model: Any, folder: Path) -> Any:
     """A model with the path of its callable's file beside the study, called as before."""
     if (handed_over := addressed(model)) is not model:
@@ -678,16 +655,6 @@ def _found(model: Any, folder: Path) -> Any:
     if found == address:
         return model
     return {**entry, "model": found, "name": entry.get("name") or address}
-
-
-def _with_prompts(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Read the prompt files that a study names, unless it holds their text already."""
-    named = _named_prompts(*(content.get(key) for key in ("base", "vary", "configs")))
-    known = content.get("prompts") or {}
-    missing = [name for name in named if isinstance(known, Mapping) and name not in known]
-    if not missing:
-        return dict(content)
-    return {**content, "prompts": {**known, **{name: _prompt(folder / name) for name in missing}}}
 
 
 def _named_prompts(base: Any, vary: Any, configs: Any) -> list[str]:
@@ -731,3 +698,36 @@ def _changed(content: Any, path: Sequence[str], value: Any) -> Any:
             f"cannot set '{'.'.join(path)}' in {hidden(content)!r:.80}, which is not a mapping"
         )
     return {**(content or {}), first: _changed((content or {}).get(first), rest, value)}
+
+
+def _follow(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys after a change, with those that name models and datasets brought into line.
+
+    `vary_models` means the models that stand where the varied ones stood. `only_on` keeps its
+    datasets that are still there, and does not concern datasets that the study did not have.
+    """
+    followed = dict(after)
+    for key, names in (("vary_models", "models"), ("only_on", "datasets")):
+        is_left = after.get(key) and after.get(key) == before.get(key)
+        if not is_left or after.get(names) == before.get(names):
+            continue
+        old, new = _titles(before.get(names)), _titles(after.get(names))
+        told = before[key]
+        if key == "vary_models":
+            followed[key] = [now for was, now in zip(old, new, strict=False) if was in told]
+        else:
+            followed[key] = {
+                factor: [name for name in new if name in allowed or name not in old]
+                for factor, allowed in told.items()
+            }
+    return followed
+
+
+def _titles(listed: Any) -> list[str]:
+    """The names of models or datasets: texts, or mappings that have a title."""
+    titles = []
+    for one in listed if isinstance(listed, list) else [listed] if listed else []:
+        told = one if isinstance(one, Mapping) else {"name": one}
+        named = (told[key] for key in ("name", "model", "catalog", "hub") if told.get(key))
+        titles.append(str(next(named, Path(str(told.get("file", ""))).stem)))
+    return titles

@@ -49,7 +49,7 @@ def fitted(study: Study, datasets: Sequence[Dataset]) -> Study:
     The paper's sizes are part of its method.
     """
     free = [name for name in ("test_size", "balance") if name not in study.model_fields_set]
-    if _shots_are_free(study):
+    if not any("shots" in levels for levels in (study.base, study.vary, *study.configs.values())):
         free.append("shots")
     if study.mode == "paper" or not free or _fits(study, datasets):
         return study
@@ -81,11 +81,6 @@ def fit_note(study: Study, sized: Study, dataset: Dataset) -> str:
     if not chosen or _fits(study, [dataset]):
         return ""
     return f"too few rows for the usual sizes; chosen to fit: {', '.join(chosen)}"
-
-
-def _shots_are_free(study: Study) -> bool:
-    named = (study.base, study.vary, *study.configs.values())
-    return not any("shots" in levels for levels in named)
 
 
 def _sized(study: Study, sizes: DrawSizes) -> Study:

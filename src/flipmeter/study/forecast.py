@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from flipmeter.base.checks import above
@@ -122,21 +123,14 @@ class Forecast:
     def as_dict(self) -> dict[str, object]:
         return {
             "model": self.model,
-            **asdict(self.cost),
-            "to_ask": self.cost.to_ask,
-            "prompt_tokens": self.prompt_tokens,
-            "prompt_tokens_new": self.prompt_tokens_new,
+            **_sized(self),
             "prompt_tokens_cached": self.prompt_tokens_cached,
             "usd_saved_by_cache": self.usd_saved_by_cache,
-            "prompt_tokens_at_most": self.prompt_tokens_at_most,
             "characters_per_token": self.characters_per_token,
             "measured_on_replies": self.observed.n_counted,
             "price": asdict(self.quote.price) if self.quote.price else None,
             "price_source": self.quote.source,
             "price_note": self.quote.note,
-            "usd_low": self.usd_low,
-            "usd_high": self.usd_high,
-            **_timed(self.duration),
             "notes": list(self.notes),
         }
 
@@ -184,6 +178,10 @@ class Preview(Printed):
         return sum(forecast.prompt_tokens_new for forecast in self.forecasts)
 
     @property
+    def prompt_tokens_at_most(self) -> int:
+        return sum(forecast.prompt_tokens_at_most for forecast in self.forecasts)
+
+    @property
     def usd_low(self) -> float | None:
         """The least for all models, None if the price of one is not known."""
         return _sum(forecast.usd_low for forecast in self.forecasts)
@@ -203,31 +201,41 @@ class Preview(Printed):
         here = [duration for is_here, duration in known if is_here]
         apart = [duration for is_here, duration in known if not is_here]
         if here:
-            longest = max(here, key=_seconds)
-            apart.append(replace(longest, seconds=sum(map(_seconds, here))))
+            longest = max(here, key=attrgetter("seconds"))
+            apart.append(replace(longest, seconds=sum(one.seconds for one in here)))
         if not apart:
             return None
-        longest = max(apart, key=_seconds)
+        longest = max(apart, key=attrgetter("seconds"))
         is_floor = longest.is_floor or len(known) < len(asked)
         return replace(longest, is_floor=is_floor)
 
     def as_dict(self) -> dict[str, object]:
         return {
             "conditions": self.n_conditions,
-            **asdict(self.cost),
-            "to_ask": self.cost.to_ask,
+            **_sized(self),
             "repeats": self.n_repeats,
-            "prompt_tokens": self.prompt_tokens,
-            "prompt_tokens_new": self.prompt_tokens_new,
-            "prompt_tokens_at_most": sum(f.prompt_tokens_at_most for f in self.forecasts),
             "saved_by_dedupe": self.saved_by_dedupe,
             "saved_by_prefix_order": self.saved_by_prefix_order,
-            "usd_low": self.usd_low,
-            "usd_high": self.usd_high,
-            **_timed(self.duration),
             "models": [forecast.as_dict() for forecast in self.forecasts],
             **({"power": [plan.as_dict() for plan in self.power]} if self.power else {}),
         }
+
+
+def _sized(one: Forecast | Preview) -> dict[str, object]:
+    """Requests, tokens, price and time of a model, or of all."""
+    duration = one.duration or Duration(0.0, "")
+    return {
+        **asdict(one.cost),
+        "to_ask": one.cost.to_ask,
+        "prompt_tokens": one.prompt_tokens,
+        "prompt_tokens_new": one.prompt_tokens_new,
+        "prompt_tokens_at_most": one.prompt_tokens_at_most,
+        "usd_low": one.usd_low,
+        "usd_high": one.usd_high,
+        "seconds": duration.seconds if one.duration else None,
+        "seconds_source": duration.source,
+        "seconds_at_least": duration.is_floor,
+    }
 
 
 def timed(forecast: Forecast, models: Sequence[Model], speed: Speed) -> Forecast:
@@ -247,22 +255,8 @@ def timed(forecast: Forecast, models: Sequence[Model], speed: Speed) -> Forecast
     if is_ours and not speed.is_known and (each := observed.median_seconds):
         source = f"median of {observed.n_replies:,} stored replies: {each:.2g} s"
         found.append(Duration(n_left * each, source))
-    duration = max(found, key=_seconds, default=None)
+    duration = max(found, key=attrgetter("seconds"), default=None)
     return replace(forecast, duration=duration, is_in_process=is_ours)
-
-
-def _seconds(duration: Duration) -> float:
-    return duration.seconds
-
-
-def _timed(duration: Duration | None) -> dict[str, object]:
-    if duration is None:
-        return {"seconds": None, "seconds_source": "", "seconds_at_least": False}
-    return {
-        "seconds": duration.seconds,
-        "seconds_source": duration.source,
-        "seconds_at_least": duration.is_floor,
-    }
 
 
 def _sum(amounts: Iterable[float | None]) -> float | None:

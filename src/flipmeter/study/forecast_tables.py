@@ -28,26 +28,15 @@ COLUMNS = (
 
 def plan_tables(seen: Preview) -> Iterator[RenderableType]:
     """The size of a study, its cost model by model, and how that is known."""
-    yield _size_table(seen.name, seen)
-    yield _model_table(seen)
-    yield from _notes(seen)
-    yield from (f"! {note}" for note in seen.notes)
-    for plan in seen.power:
-        yield from power_tables(plan)
-
-
-def _size_table(name: str, seen: Preview) -> Table:
-    title = Text(f"Plan of {name}: nothing has been sent")
-    table = Table(title=title, title_justify="left")
+    table = Table(title=Text(f"Plan of {seen.name}: nothing has been sent"), title_justify="left")
     table.add_column("what")
     table.add_column("number", justify="right")
-    cost = seen.cost
     for what, number in (
         ("conditions (rater x dataset x seed x level x view)", seen.n_conditions),
-        ("prompts", cost.calls),
-        ("distinct requests", cost.distinct),
+        ("prompts", seen.cost.calls),
+        ("distinct requests", seen.cost.distinct),
         ("of these, repeats to measure noise", seen.n_repeats),
-        ("of these, already stored", cost.stored),
+        ("of these, already stored", seen.cost.stored),
     ):
         table.add_row(what, f"{number:,}")
     for what, share in (
@@ -55,25 +44,36 @@ def _size_table(name: str, seen: Preview) -> Table:
         ("prompt tokens saved by prefix order", seen.saved_by_prefix_order),
     ):
         table.add_row(what, "-" if share is None else f"{100 * share:.1f} %")
-    return table
-
-
-def _model_table(seen: Preview) -> Table:
-    table = Table(show_footer=len(seen.forecasts) > 1)
-    table.add_column("model", "all")
+    yield table
+    models = Table(show_footer=len(seen.forecasts) > 1)
+    models.add_column("model", "all")
     for name, cell in zip(COLUMNS, _cells(seen), strict=True):
-        table.add_column(name, cell, justify="right")
-    table.add_column("price from")
+        models.add_column(name, cell, justify="right")
+    models.add_column("price from")
     if seen.duration is not None:
-        table.add_column("time", _time(seen.duration), justify="right")
+        models.add_column("time", _time(seen.duration), justify="right")
     for forecast in seen.forecasts:
         cells = [*_cells(forecast), forecast.quote.source or "-", _time(forecast.duration)]
         # Names may hold brackets, which would be markup.
-        table.add_row(Text(forecast.model), *map(Text, cells[: len(table.columns) - 1]))
-    return table
+        models.add_row(Text(forecast.model), *map(Text, cells[: len(models.columns) - 1]))
+    yield models
+    for what, words_of in SOURCES.items():
+        yield from (f"{what}: {words}" for words in _by_words(seen, words_of))
+    if seen.usd_low is None:
+        yield "  add a `price` to the model in the study, or pass --prices FILE"
+    yield from (f"! {note}" for note in seen.notes)
+    for plan in seen.power:
+        yield from power_tables(plan)
 
 
 def _cells(taken: Forecast | Preview) -> list[str]:
+    low, high = taken.usd_low, taken.usd_high
+    if low is not None and high is not None:
+        price = " to ".join(dict.fromkeys([_dollars(low), _dollars(high)]))
+    else:
+        models = taken.forecasts if isinstance(taken, Preview) else ()
+        known = sum(one.usd_low or 0.0 for one in models)
+        price = f"at least {_dollars(known)}" if known >= CENT else "not known"
     counts = (
         taken.cost.distinct,
         taken.cost.to_ask,
@@ -81,15 +81,7 @@ def _cells(taken: Forecast | Preview) -> list[str]:
         taken.prompt_tokens_new,
         taken.cost.completion_tokens_at_most,
     )
-    return [*(f"{count:,}" for count in counts), _price_range(taken)]
-
-
-def _price_range(taken: Forecast | Preview) -> str:
-    low, high = taken.usd_low, taken.usd_high
-    if low is not None and high is not None:
-        return " to ".join(dict.fromkeys([_dollars(low), _dollars(high)]))
-    known = sum(f.usd_low or 0.0 for f in taken.forecasts) if isinstance(taken, Preview) else 0.0
-    return f"at least {_dollars(known)}" if known >= CENT else "not known"
+    return [*(f"{count:,}" for count in counts), price]
 
 
 def _dollars(amount: float) -> str:
@@ -104,39 +96,15 @@ def _time(duration: Duration | None) -> str:
     return f"{'at least' if duration.is_floor else 'about'} {about_time(duration.seconds)}"
 
 
-def _notes(seen: Preview) -> Iterator[str]:
-    """Yield how the numbers are known, and what is missing."""
-    for words, models in _by_words(seen, _token_words).items():
-        yield f"prompt tokens: {words}{models}"
-    for words, models in _by_words(seen, _cache_words).items():
-        yield f"prefix cache: {words}{models}"
-    for words, models in _by_words(seen, _time_words).items():
-        yield f"time: {words}{models}"
-    for words, models in _by_words(seen, _engine_words).items():
-        yield f"engine: {words}{models}"
-    for words, models in _by_words(seen, _price_words).items():
-        yield f"! no price known: {words}{models}"
-    if seen.usd_low is None:
-        yield "  add a `price` to the model in the study, or pass --prices FILE"
-
-
-def _by_words(seen: Preview, say_of: Callable[[Forecast], str]) -> dict[str, str]:
-    """A note with the models it applies to, omitted if it applies to all."""
+def _by_words(seen: Preview, say_of: Callable[[Forecast], str]) -> Iterator[str]:
+    """Notes with the models they apply to, omitted if one applies to all."""
     found: dict[str, list[str]] = {}
     for forecast in seen.forecasts:
         if forecast.cost.to_ask:
             found.setdefault(say_of(forecast), []).append(forecast.model)
-    said = {words: models for words, models in found.items() if words}
-    return {
-        words: f" ({', '.join(models)})" if len(found) > 1 else "" for words, models in said.items()
-    }
-
-
-def _token_words(forecast: Forecast) -> str:
-    each = f"{forecast.characters_per_token:.3g} characters each"
-    if forecast.observed.n_counted:
-        return f"{each}, measured on {forecast.observed.n_counted:,} stored replies"
-    return each
+    for words, models in found.items():
+        if words:
+            yield f"{words} ({', '.join(models)})" if len(found) > 1 else words
 
 
 def _cache_words(forecast: Forecast) -> str:
@@ -153,16 +121,17 @@ def _cache_words(forecast: Forecast) -> str:
     return f"{share}, saves about {_dollars(saved)}"
 
 
-def _engine_words(forecast: Forecast) -> str:
-    return "; ".join(forecast.notes)
-
-
-def _price_words(forecast: Forecast) -> str:
-    return forecast.quote.note if forecast.quote.price is None else ""
-
-
-def _time_words(forecast: Forecast) -> str:
-    return forecast.duration.source if forecast.duration else ""
+SOURCES: dict[str, Callable[[Forecast], str]] = {
+    "prompt tokens": lambda one: (
+        f"{one.characters_per_token:.3g} characters each"
+        + (f", measured on {n:,} stored replies" if (n := one.observed.n_counted) else "")
+    ),
+    "prefix cache": _cache_words,
+    "time": lambda forecast: forecast.duration.source if forecast.duration else "",
+    "engine": lambda forecast: "; ".join(forecast.notes),
+    "! no price known": lambda one: one.quote.note if one.quote.price is None else "",
+}
+"""How the numbers are known, and what is missing."""
 
 
 # --- power of a claim -------------------------------------------------------------------------
@@ -176,35 +145,25 @@ def power_tables(plan: PowerPlan) -> Iterator[RenderableType]:
             f"! '{plan.claim}' cannot be shown with the {plan.n_items} items of {plan.dataset}, "
             f"even if none flips; it takes at least {plan.fewest}: raise test_size, or the margin"
         )
-    yield _looks_table(plan)
-    yield _rates_table(plan)
+    title = Text(f"{plan.claim} on {plan.dataset}: looks, each side wrong in at most 5 %")
+    looks, rates = Table(title=title, title_justify="left"), Table()
+    for name in ("items asked", "shown if flips are\nat most", "refuted if flips are\nat least"):
+        looks.add_column(name, justify="right")
+    for n, below, above in zip(plan.looks, plan.below, plan.above, strict=True):
+        ends = (str(below) if below >= 0 else "-", str(above) if above <= n else "-")
+        looks.add_row(f"{n:,}", *ends)
+    headers = ("true rate", "shown", "refuted", "not settled", "items asked\non average")
+    needed = ("items for\n80 % power", "items for\n90 % power")
+    for name in (*headers, *needed):
+        rates.add_column(name, justify="right")
+    for at in plan.rates:
+        shares = (at.rate, at.below, at.above, at.not_settled)
+        most = ("-" if n is None else f"{n:,}" for n in at.needed)
+        rates.add_row(*(f"{100 * x:.1f} %" for x in shares), f"{at.mean_n:,.0f}", *most)
+    yield looks
+    yield rates
     yield (
         "settled: shown if the true rate is below the margin, refuted if above; all items taken to "
         "be readable; a run with several raters or levels stops when all are settled"
     )
     yield from (f"! {note}" for note in plan.notes)
-
-
-def _looks_table(plan: PowerPlan) -> Table:
-    title = Text(f"{plan.claim} on {plan.dataset}: looks, each side wrong in at most 5 %")
-    table = Table(title=title, title_justify="left")
-    table.add_column("items asked", justify="right")
-    table.add_column("shown if flips are\nat most", justify="right")
-    table.add_column("refuted if flips are\nat least", justify="right")
-    for n, below, above in zip(plan.looks, plan.below, plan.above, strict=True):
-        ends = (str(below) if below >= 0 else "-", str(above) if above <= n else "-")
-        table.add_row(f"{n:,}", *ends)
-    return table
-
-
-def _rates_table(plan: PowerPlan) -> Table:
-    table = Table()
-    headers = ("true rate", "shown", "refuted", "not settled", "items asked\non average")
-    needed = ("items for\n80 % power", "items for\n90 % power")
-    for name in (*headers, *needed):
-        table.add_column(name, justify="right")
-    for at in plan.rates:
-        shares = (at.rate, at.below, at.above, at.not_settled)
-        most = ("-" if n is None else f"{n:,}" for n in at.needed)
-        table.add_row(*(f"{100 * x:.1f} %" for x in shares), f"{at.mean_n:,.0f}", *most)
-    return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 
 from flipmeter.base.chance import draw, shuffled
 from flipmeter.data import Sample
@@ -55,23 +56,12 @@ def conditions(
     grid: list[Condition] = []
     datasets = study.load() if datasets is None else datasets
     study = fitted(study, datasets)
-    _refuse_repeats([dataset.name for dataset in datasets], "datasets", "give each a `name`")
-    _refuse_repeats(study.seeds, "seeds", "list each seed once")
-    _refuse_unknown(study, [dataset.name for dataset in datasets])
-    _refuse_unmoved(study, datasets)
-    _refuse_label_order(study, datasets)
-    _refuse_juries(study, datasets)
+    _check_study(study, datasets)
     # As many for all, so that a contrast has the same views everywhere: equal prompts are one.
     n_places = max((len(d.task.places.fields) for d in datasets if d.task.places), default=1)
     for dataset in datasets:
         for name, level in study.levels_on(dataset.name).items():
-            _refuse_without_demos(name, level)
-            _refuse_in_blocks(study, level)
-            _check_prompt(study, level, dataset)
-            _refuse_order(study, level, dataset)
-            _refuse_classes(study, level, dataset)
-            _refuse_places(level, dataset)
-            _refuse_unlisted(level, dataset)
+            _check_level(study, name, level, dataset)
             for seed in study.seeds:
                 merged = merged_for(study, dataset, level.style)
                 drawn = draw_sample(study, dataset, level.style, seed)
@@ -98,8 +88,14 @@ def contrasts_in(study: Study, grid: Sequence[Condition]) -> tuple[Contrast, ...
 
 def unmoved_notes(study: Study, grid: Sequence[Condition]) -> Iterator[str]:
     """Notes on what could change places and does not, and on prompts in which nothing does."""
-    if study.probes:
-        yield from _fixed_notes(grid)
+    views: dict[tuple[str, str], set[str]] = {}
+    for one in grid if study.probes else ():
+        views.setdefault((one.rater.name, one.dataset), set()).add(one.view.name)
+    for rater, name in (key for key, seen in views.items() if len(seen) == 1):
+        yield (
+            f"{rater} on {name}: its prompt shows nothing that the probes move (a label list, "
+            "demonstrations, declared fields), so that flips cannot be measured"
+        )
     for name, one in {condition.dataset: condition for condition in grid}.items():
         places = one.task.places
         if places is not None:
@@ -113,19 +109,6 @@ def unmoved_notes(study: Study, grid: Sequence[Condition]) -> Iterator[str]:
             yield exchange_hint(name, found)
 
 
-def _fixed_notes(grid: Sequence[Condition]) -> Iterator[str]:
-    """Name the raters that are asked under one view only: the probes move nothing they show."""
-    views: dict[tuple[str, str], set[str]] = {}
-    for one in grid:
-        views.setdefault((one.rater.name, one.dataset), set()).add(one.view.name)
-    for (rater, dataset), names in views.items():
-        if len(names) == 1:
-            yield (
-                f"{rater} on {dataset}: its prompt shows nothing that the probes move (a label "
-                "list, demonstrations, declared fields), so that flips cannot be measured"
-            )
-
-
 def exchange_hint(name: str, found: Sequence[str]) -> str:
     """A hint that fields look like answers for a judge to compare, and how to declare them."""
     return (
@@ -134,150 +117,152 @@ def exchange_hint(name: str, found: Sequence[str]) -> str:
     )
 
 
-def _refuse_repeats(names: Sequence[object], what: str, remedy: str) -> None:
-    repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    if repeated:
-        raise Problem(f"{what}: {repeated[0]!r} appears more than once; {remedy}")
-
-
-def _refuse_unmoved(study: Study, datasets: Sequence[Dataset]) -> None:
-    """Refuse a probe that moves fields which no dataset declares."""
-    kinds = {dataset.task.places.kind for dataset in datasets if dataset.task.places}
-    for name in study.probes:
-        kind = probes[name].moves
-        if kind and kind not in kinds:
-            raise Problem(f"the probe '{name}' {_DECLARED[kind]}, but no dataset of the study does")
-
-
-_DECLARED = {
+_DECLARED: dict[str, str] = {
     "pair": "swaps two fields that a dataset declares (exchange: [a, b])",
     "candidates": "moves three or more fields that a dataset declares (exchange: [a, b, c])",
     "options": "moves the options that a dataset declares (options: [a, b, c, d])",
 }
 
 
-def _refuse_label_order(study: Study, datasets: Sequence[Dataset]) -> None:
-    """Refuse to reverse a list of labels where every scale is a range of numbers."""
-    has_list = any(dataset.task.scale.span is None for dataset in datasets)
-    if has_list or not study.names_its_probes or "label_order" not in study.probes:
-        return
-    raise Problem(
-        "the probe 'label_order' reverses the list of labels, but a range of numbers has none; "
-        "leave it out, or list the classes: scale: [0, 1, 2]"
+def _refuse(cases: Iterable[tuple[object, str]]) -> None:
+    """Refuse the first case that holds, for its reason."""
+    for why in (why for is_so, why in cases if is_so):
+        raise Problem(why)
+
+
+def _check_study(study: Study, datasets: Sequence[Dataset]) -> None:
+    """Refuse names and probes that do not fit the datasets."""
+    names = [dataset.name for dataset in datasets]
+    kinds = {dataset.task.places.kind for dataset in datasets if dataset.task.places}
+    repeats: dict[str, tuple[Sequence[object], str]] = {
+        "datasets": (names, "give each a `name`"),
+        "seeds": (study.seeds, "list each seed once"),
+    }
+    label_order = study.names_its_probes and "label_order" in study.probes
+    _refuse(
+        (listed.count(one) > 1, f"{what}: {one!r} appears more than once; {remedy}")
+        for what, (listed, remedy) in repeats.items()
+        for one in listed
     )
-
-
-def _refuse_juries(study: Study, datasets: Sequence[Dataset]) -> None:
-    """Refuse a panel whose rule needs what a scale lacks: classes, or an order."""
-    for jury in study.juries:
-        for dataset in datasets:
-            scale = dataset.task.scale
-            if scale.nominal and jury.by == "mean":
-                raise Problem(
-                    f"panels: '{jury.name}' takes the mean, but the classes of '{dataset.name}' "
-                    "have no order; use by: majority"
-                )
-            if scale.span is not None and jury.by == "majority":
-                raise Problem(
-                    f"panels: '{jury.name}' takes the majority of the judges, but the scale of "
-                    f"'{dataset.name}' is a range of numbers; use by: mean"
-                )
-
-
-def _refuse_without_demos(name: str, level: Level) -> None:
-    if open_pipeline(level.pipeline).traits.needs_demos and not level.style.shots:
-        raise Problem(
-            f"the pipeline '{level.pipeline}' compares with demonstrations, but "
-            f"{f'level {name}' if name else 'the study'} has 0 shots; use at least 1"
+    _refuse(
+        (name not in names, f"only_on: no dataset named '{name}'{suggestion(name, names)}")
+        for allowed in study.only_on.values()
+        for name in allowed
+    )
+    _refuse(
+        (
+            kind not in {None, *kinds},
+            f"the probe '{name}' {_DECLARED.get(kind or '')}, but no dataset of the study does",
         )
-
-
-def _refuse_unlisted(level: Level, dataset: Dataset) -> None:
-    """Refuse orders of labels where no prompt lists labels."""
-    turns = open_pipeline(level.pipeline).traits.turns
-    if turns and turns.labels and "label_order" in unshown(level.style, dataset.task):
+        for name, kind in ((name, probes[name].moves) for name in study.probes)
+    )
+    if label_order and all(dataset.task.scale.span for dataset in datasets):
         raise Problem(
-            f"the pipeline '{level.pipeline}' reorders a list of labels, but prompts about "
-            f"{dataset.name} show none; use orbit(places:rotations) or orbit(demos:reversal)"
+            "the probe 'label_order' reverses the list of labels, but a range of numbers has none; "
+            "leave it out, or list the classes: scale: [0, 1, 2]"
         )
+    for jury, dataset in product(study.juries, datasets):
+        scale = dataset.task.scale
+        if scale.nominal and jury.by == "mean":
+            raise Problem(
+                f"panels: '{jury.name}' takes the mean, but the classes of '{dataset.name}' have "
+                "no order; use by: majority"
+            )
+        if scale.span is not None and jury.by == "majority":
+            raise Problem(
+                f"panels: '{jury.name}' takes the majority of the judges, but the scale of "
+                f"'{dataset.name}' is a range of numbers; use by: mean"
+            )
 
 
-def _refuse_in_blocks(study: Study, level: Level) -> None:
-    if study.block and open_pipeline(level.pipeline).traits.calibration == "batch":
-        raise Problem(
-            f"the pipeline '{level.pipeline}' needs all items at once, but a run with a "
-            "`budget` or `until` goes block by block; remove these settings, or the pipeline"
+def _check_level(study: Study, name: str, level: Level, dataset: Dataset) -> None:
+    """Refuse a level at which a dataset cannot be asked about."""
+    style, traits = level.style, open_pipeline(level.pipeline).traits
+    pipeline = f"the pipeline '{level.pipeline}'"
+    _refuse(
+        [
+            (
+                traits.needs_demos and not style.shots,
+                f"{pipeline} compares with demonstrations, but "
+                f"{f'level {name}' if name else 'the study'} has 0 shots; use at least 1",
+            ),
+            (
+                study.block and traits.calibration == "batch",
+                f"{pipeline} needs all items at once, but a run with a `budget` or `until` goes "
+                "block by block; remove these settings, or the pipeline",
+            ),
+        ]
+    )
+    if template := study.template_of(style):
+        if traits.paradigm not in POINTWISE:
+            raise Problem(
+                f"{pipeline} has its own wording ({traits.paradigm}); a prompt file such as "
+                f"{template.name} goes with pipelines that ask about one item: pointwise"
+            )
+        template.check(dataset.test[0], dataset.task)
+    if dataset.task.scale.nominal:
+        needs_order = {
+            pipeline: traits.needs_order,
+            "the clarity 'ordinal_explicit'": style.clarity == "ordinal_explicit",
+            "a `cardinality` without `merge`": style.cardinality and study.groups(style) is None,
+        }
+        _refuse(
+            (
+                is_asked,
+                f"{what} needs classes in an order, but the scale of '{dataset.name}' is nominal; "
+                "leave it out, or list the classes from lowest to highest",
+            )
+            for what, is_asked in needs_order.items()
         )
-
-
-def _check_prompt(study: Study, level: Level, dataset: Dataset) -> None:
-    """Refuse a prompt file that a pipeline does not show or items cannot fill."""
-    template = study.template_of(level.style)
-    if template is None:
-        return
-    paradigm = open_pipeline(level.pipeline).traits.paradigm
-    if paradigm not in POINTWISE:
-        raise Problem(
-            f"the pipeline '{level.pipeline}' has its own wording ({paradigm}); a prompt file "
-            f"such as {template.name} goes with pipelines that ask about one item: pointwise"
+    if dataset.task.scale.span is not None:
+        needs_classes = {
+            pipeline: not traits.takes_numbers,
+            "`scores`": study.scores is not False,
+            "a `cardinality`": style.cardinality,
+            f"the label format '{style.label_format}'": (
+                style.label_format != study.style.label_format
+            ),
+        }
+        _refuse(
+            (
+                is_asked,
+                f"{what} needs a list of classes, but the scale of '{dataset.name}' is a range of "
+                "numbers; leave it out, or list the classes: scale: [0, 1, 2]",
+            )
+            for what, is_asked in needs_classes.items()
         )
-    template.check(dataset.test[0], dataset.task)
+    _check_places(level, dataset)
 
 
-def _refuse_places(level: Level, dataset: Dataset) -> None:
-    """Refuse a pipeline that is not made for what a dataset shows: single texts, or pairs."""
+def _check_places(level: Level, dataset: Dataset) -> None:
+    """Refuse a pipeline that is not made for what a dataset shows: single texts, pairs, lists."""
     traits, places = open_pipeline(level.pipeline).traits, dataset.task.places
-    if traits.moves and (places is None or places.kind != traits.moves):
-        raise Problem(
-            f"the pipeline '{level.pipeline}' is for a pair of fields that may change places, but "
-            f"{dataset.name} declares none (exchange: [a, b]); use pointwise there (only_on)"
-        )
-    if places and traits.paradigm not in POINTWISE:
-        raise Problem(
-            f"the pipeline '{level.pipeline}' is about single texts, but {dataset.name} has "
-            f"{', '.join(places.fields)} to choose from; use pointwise, orbit(places:rotations), "
-            "or one of the pair pipelines"
-        )
-    if traits.turns and traits.turns.places and places is None:
-        raise Problem(
-            f"the pipeline '{level.pipeline}' moves answers or options, but {dataset.name} "
-            "declares none (exchange: [a, b], or options: [a, b, c])"
-        )
-
-
-def _refuse_order(study: Study, level: Level, dataset: Dataset) -> None:
-    """Refuse what only makes sense if some classes are higher than others."""
-    if not dataset.task.scale.nominal:
-        return
-    asked = {
-        f"the pipeline '{level.pipeline}'": open_pipeline(level.pipeline).traits.needs_order,
-        "the clarity 'ordinal_explicit'": level.style.clarity == "ordinal_explicit",
-        "a `cardinality` without `merge`": bool(level.style.cardinality)
-        and study.groups(level.style) is None,
-    }
-    for what in (name for name, is_asked in asked.items() if is_asked):
-        raise Problem(
-            f"{what} needs classes in an order, but the scale of '{dataset.name}' is nominal; "
-            "leave it out, or list the classes from lowest to highest"
-        )
-
-
-def _refuse_classes(study: Study, level: Level, dataset: Dataset) -> None:
-    """Refuse what needs a list of classes where scores are numbers of a range."""
-    if dataset.task.scale.span is None:
-        return
-    style = level.style
-    asked = {
-        f"the pipeline '{level.pipeline}'": not open_pipeline(level.pipeline).traits.takes_numbers,
-        "`scores`": study.scores is not False,
-        "a `cardinality`": bool(style.cardinality),
-        f"the label format '{style.label_format}'": style.label_format != study.style.label_format,
-    }
-    for what in (name for name, is_asked in asked.items() if is_asked):
-        raise Problem(
-            f"{what} needs a list of classes, but the scale of '{dataset.name}' is a range of "
-            "numbers; leave it out, or list the classes: scale: [0, 1, 2]"
-        )
+    pipeline = f"the pipeline '{level.pipeline}'"
+    turns, fields = traits.turns, ", ".join(places.fields if places else ())
+    _refuse(
+        [
+            (
+                traits.moves and (places is None or places.kind != traits.moves),
+                f"{pipeline} is for a pair of fields that may change places, but {dataset.name} "
+                "declares none (exchange: [a, b]); use pointwise there (only_on)",
+            ),
+            (
+                places and traits.paradigm not in POINTWISE,
+                f"{pipeline} is about single texts, but {dataset.name} has {fields} to choose "
+                "from; use pointwise, orbit(places:rotations), or one of the pair pipelines",
+            ),
+            (
+                turns and turns.places and places is None,
+                f"{pipeline} moves answers or options, but {dataset.name} declares none "
+                "(exchange: [a, b], or options: [a, b, c])",
+            ),
+            (
+                turns and turns.labels and "label_order" in unshown(level.style, dataset.task),
+                f"{pipeline} reorders a list of labels, but prompts about {dataset.name} show "
+                "none; use orbit(places:rotations) or orbit(demos:reversal)",
+            ),
+        ]
+    )
 
 
 def refuse_words(rater: Rater) -> None:
@@ -303,12 +288,6 @@ def _raters(study: Study, level: Level, name: str) -> list[Rater]:
     return [rater for rater in raters if not name or rater.name in varied]
 
 
-def _refuse_unknown(study: Study, known: Sequence[str]) -> None:
-    for name in (name for names in study.only_on.values() for name in names):
-        if name not in known:
-            raise Problem(f"only_on: no dataset named '{name}'{suggestion(name, list(known))}")
-
-
 def _views(
     study: Study,
     rater: Rater,
@@ -321,12 +300,13 @@ def _views(
 ) -> Iterator[Condition]:
     n_classes = len(dataset.task.scale)
     traits = open_pipeline(rater.pipeline).traits
+    is_few = settled and "all" in study.repeat_views  # a check, not an estimate
     views = expand(
         applicable(study.probes, rater, dataset.task),
         n_classes,
         shots=rater.style.shots,
         repeats=study.repeats,
-        repeated=_repeated(study, settled=settled),
+        repeated=["base", "reversed"] if is_few else study.repeat_views,
         n_places=n_places,
     )
     limits = _limits(study, n_classes)
@@ -358,12 +338,6 @@ def applicable(names: Iterable[str], rater: Rater, task: Task) -> list[str]:
     return [name for name in names if name not in fixed and probes[name].moves in (None, moved)]
 
 
-def _repeated(study: Study, *, settled: bool) -> list[str]:
-    """The views with repeats; a reproducible rater gets a few, as a check."""
-    is_all = "all" in study.repeat_views
-    return ["base", "reversed"] if settled and is_all else study.repeat_views
-
-
 def is_settled(rater: Rater, shown: Collection[Model]) -> bool:
     """Whether a rater is known to decide alike each time; one that counts draws does not."""
     if rater.n_draws or not can_be_reproducible(rater.model, rater.decoding):
@@ -387,27 +361,19 @@ def worlds(
     """The knowledge of simulated raters by dataset: the latent score of every text."""
     if not any(is_simulated(rater.model) for rater in study.raters()):
         return {}
-    merged = {d.name: d for dataset in datasets for d in merged_datasets(study, dataset)}
-    nulls = _null_texts(grid)
-    return {name: world(d, nulls.get(name, ())) for name, d in merged.items()}
-
-
-def _null_texts(grid: Sequence[Condition]) -> dict[str, set[str]]:
-    """The content-free texts that pipelines show in the place of an item, by dataset."""
-    found: dict[str, set[str]] = {}
+    merged = {}  # with every number of classes that the styles of the study use
+    for dataset in datasets:
+        styles = [level.style for level in study.levels_on(dataset.name).values()]
+        for style in {style.cardinality: style for style in styles}.values():
+            found = merged_for(study, dataset, style)
+            merged[found.name] = found
+    nulls: dict[str, set[str]] = {}  # what pipelines show in the place of an item
     for one in grid:
         nobody = Asked((), one.view, one.demos, one.calibration, one.seed)
         asks = open_pipeline(one.rater.pipeline).asks(nobody, {})
         texts = (ask.item.text for ask in asks if ask.item.role == "null")
-        found.setdefault(one.dataset, set()).update(texts)
-    return found
-
-
-def merged_datasets(study: Study, dataset: Dataset) -> list[Dataset]:
-    """A dataset with every number of classes that the styles of a study use."""
-    styles = [level.style for level in study.levels_on(dataset.name).values()]
-    by_size = {style.cardinality: style for style in styles}
-    return [merged_for(study, dataset, style) for style in by_size.values()]
+        nulls.setdefault(one.dataset, set()).update(texts)
+    return {name: world(d, nulls.get(name, ())) for name, d in merged.items()}
 
 
 def world(dataset: Dataset, null_texts: Iterable[str] = ()) -> World:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from string import ascii_lowercase
@@ -43,72 +44,55 @@ class ComparedColumns:
 
 
 def guess_compared(table: Table, found: Sequence[str]) -> ComparedColumns | None:
-    """The comparison of columns that look exchangeable, None if there is no clear one."""
+    """The comparison of columns that look exchangeable, or of a list; None if none is clear."""
+    if not found:
+        return _guess_listed(table)
     if len(found) == 2 or any(word in found[0].casefold() for word in ANSWERS):
         return _judged(table, tuple(found))
     return _asked(table, tuple(found))
 
 
-def guess_listed(table: Table) -> ComparedColumns | None:
+def _guess_listed(table: Table) -> ComparedColumns | None:
     """The question with options of a table with one column of lists, None if there is none."""
-    columns = [name for name in table.columns if _is_listed(table, name)]
+    values = {name: [one.values.get(name) for one in table.records] for name in table.columns}
+    columns = [
+        name
+        for name, lists in values.items()
+        if lists and all(isinstance(one, list) and len(one) > 1 for one in lists)
+    ]
     others = [name for name in table.columns if name not in columns and is_text_column(table, name)]
     if len(columns) != 1 or not others:
         return None
-    lists = [record.values.get(columns[0]) for record in table.records]
-    longest = max(len(one) for one in lists if isinstance(one, list))
+    longest = max(len(one) for one in values[columns[0]] if isinstance(one, list))
     known = {*ascii_lowercase[:longest], *map(str, range(longest + 1))}
     keys: dict[str, object] = {"text": others[0], "options": columns[0]}
     for column in _label_columns(table, (columns[0], others[0])):
-        values = {label_key(value) for value in usual_classes(table, column)}
-        if values <= known and not {"0", str(longest)} <= values:
+        named = {label_key(value) for value in usual_classes(table, column)}
+        if named <= known and not {"0", str(longest)} <= named:
             return ComparedColumns(column, keys, "option_order")
     return ComparedColumns(None, keys, "option_order", (NO_RIGHT_OPTION,))
-
-
-def _is_listed(table: Table, column: str) -> bool:
-    """Whether every row has a list of two texts or more there."""
-    values = [record.values.get(column) for record in table.records]
-    return bool(values) and all(isinstance(one, list) and len(one) > 1 for one in values)
 
 
 def _judged(table: Table, found: tuple[str, ...]) -> ComparedColumns:
     others = [name for name in table.columns if name not in found and is_text_column(table, name)]
     fields = {name: name for name in (*islice(others, 1), *found)}
     keys: dict[str, object] = {"fields": fields, "exchange": list(found)}
-    if authors := _authors(table, found):
-        keys["systems"] = authors
-    probe = "pair_order" if len(found) == 2 else "candidate_order"
-    for column in _label_columns(table, (*found, *others)):
-        classes = tuple(str(value).strip() for value in usual_classes(table, column))
-        places = _places(found, classes)
-        if places is not None:
-            scale: object = by_lean(places, classes)
-            nominal = len(found) > 2
-            return ComparedColumns(
-                column,
-                {**keys, "scale": {"nominal": scale} if nominal else scale},
-                probe,
-                tuple(_unsure(places, classes)),
-            )
-    note = "no column says which answer is better: everything but accuracy is measured"
-    usual = [found[1], "tie", found[0]] if len(found) == 2 else {"nominal": list(found)}
-    return ComparedColumns(None, {**keys, "scale": usual}, probe, (note,))
-
-
-def _authors(table: Table, found: Sequence[str]) -> list[str]:
-    """The columns that say which system wrote each answer, by the ends of their names."""
     shared = n_shared(found[0], found[1])
     ends = [name[shared:] for name in found]
     named = ([f"{word}{mark}{end}" for end in ends] for word in AUTHORS for mark in ("_", "", " "))
-    return next((columns for columns in named if {*columns} <= {*table.columns}), [])
-
-
-def _places(fields: tuple[str, ...], classes: tuple[str, ...]) -> Places | None:
-    try:
-        return read_exchange(list(fields), Scale(classes), fields)
-    except Problem:
-        return None
+    if authors := next((some for some in named if {*some} <= {*table.columns}), None):
+        keys["systems"] = authors  # the columns that say which system wrote each answer
+    probe = "pair_order" if len(found) == 2 else "candidate_order"
+    for column in _label_columns(table, (*found, *others)):
+        classes = tuple(str(value).strip() for value in usual_classes(table, column))
+        with suppress(Problem):
+            places = read_exchange(list(found), Scale(classes), found)
+            scale: object = by_lean(places, classes)
+            told = {**keys, "scale": {"nominal": scale} if len(found) > 2 else scale}
+            return ComparedColumns(column, told, probe, tuple(_unsure(places, classes)))
+    note = "no column says which answer is better: everything but accuracy is measured"
+    usual = [found[1], "tie", found[0]] if len(found) == 2 else {"nominal": list(found)}
+    return ComparedColumns(None, {**keys, "scale": usual}, probe, (note,))
 
 
 def _unsure(places: Places, classes: Sequence[str]) -> list[str]:

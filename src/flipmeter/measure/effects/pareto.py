@@ -66,6 +66,19 @@ class Standing:
     chance_on_front: float
     chance_chosen: float
 
+    @property
+    def rater(self) -> str:
+        return self.candidate[0]
+
+    @property
+    def level(self) -> str:
+        return self.candidate[1]
+
+    @property
+    def cannot_flip(self) -> set[str]:
+        """The contrasts without a rate, which count as 0."""
+        return {name for name, flip in self.flips.items() if flip.note == CANNOT_FLIP}
+
 
 # --- the front --------------------------------------------------------------------------------
 

@@ -6,14 +6,13 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from markupsafe import Markup
 
 from flipmeter.report.configurations import (
     Choice,
-    Configuration,
     shown_configuration,
     worst_flips,
 )
@@ -30,6 +29,9 @@ from flipmeter.report.page.markup import (
 )
 from flipmeter.report.page.texts import visible
 from flipmeter.types import Contrast, Estimate
+
+if TYPE_CHECKING:
+    from flipmeter.measure.effects.pareto import Standing
 
 MOST_PANELS = 8
 MOST_OPEN = 12
@@ -70,7 +72,7 @@ class ConfigurationView:
 
 def configuration_views(found: Findings) -> tuple[list[ConfigurationView], list[str]]:
     """A view for each dataset with something to choose from, and what to know of them."""
-    compared = [one for one in found.choices if len(one.configurations) > 1]
+    compared = [one for one in found.choices if len(one.standings) > 1]
     troubles = [f"{one.dataset}: {one.trouble}." for one in found.choices if one.trouble]
     if not compared:
         nothing = "One rater at one level: there is nothing to compare it with."
@@ -91,12 +93,12 @@ def configuration_views(found: Findings) -> tuple[list[ConfigurationView], list[
 
 def _weighed(choice: Choice) -> list[str]:
     """The cost that the selection weighs; the others are there to be looked at."""
-    return [f"{unit} per item" for unit in list(choice.configurations[0].costs)[:1]]
+    return [f"{unit} per item" for unit in list(choice.costs)[:1]]
 
 
 def _view(choice: Choice, known: Mapping[str, Contrast]) -> ConfigurationView:
-    several = len({one.rater for one in choice.configurations}) > 1
-    names = [shown_configuration(one, several_raters=several) for one in choice.configurations]
+    several = len({one.rater for one in choice.standings}) > 1
+    names = [shown_configuration(one, several_raters=several) for one in choice.standings]
     order = _order(choice)
     drawn = _drawn(choice, order)
     cut = f"; the picture shows {len(drawn)} of them" if len(drawn) < len(order) else ""
@@ -107,13 +109,13 @@ def _view(choice: Choice, known: Mapping[str, Contrast]) -> ConfigurationView:
             _rate(one, contrast),
             _ends(one.score),
             one.is_on_front,
-            place == choice.chosen,
+            one is choice.chosen,
             not one.level,
         )
         for place in drawn
-        if not math.isnan(_rate(one := choice.configurations[place], contrast)[0])
+        if not math.isnan(_rate(one := choice.standings[place], contrast)[0])
     ]
-    n_front = sum(one.is_on_front for one in choice.configurations)
+    n_front = sum(one.is_on_front for one in choice.standings)
     told = f"{choice.dataset}: {choice.by} against flips under {contrast}"
     picture = scatter(points, f"{told} of {len(names)} configurations, {n_front} on the front")
     return ConfigurationView(
@@ -130,11 +132,9 @@ def _drawn(choice: Choice, order: Sequence[int]) -> Sequence[int]:
     """The configurations that a picture has room for: the best of the front and of the others."""
     if len(order) <= MOST_ROWS:
         return order
-    is_best = [
-        place == choice.chosen or choice.configurations[place].is_on_front for place in order
-    ]
-    best = [place for place, is_so in zip(order, is_best, strict=True) if is_so]
-    others = [place for place, is_so in zip(order, is_best, strict=True) if not is_so]
+    known = choice.standings
+    best = [at for at in order if known[at] is choice.chosen or known[at].is_on_front]
+    others = [at for at in order if at not in best]
     n_best = max(MOST_ROWS // 2, MOST_ROWS - len(others))
     return [*best[:n_best], *others][:MOST_ROWS]
 
@@ -143,19 +143,19 @@ def _order(choice: Choice) -> list[int]:
     """Places of the configurations: the choice, then the front, best first."""
     sign = -1 if choice.by in BETTER_UP else 1
     return sorted(
-        range(len(choice.configurations)),
+        range(len(choice.standings)),
         key=lambda place: (
-            place != choice.chosen,
-            not choice.configurations[place].is_on_front,
-            sign * choice.configurations[place].score.value,
+            choice.standings[place] is not choice.chosen,
+            not choice.standings[place].is_on_front,
+            sign * choice.standings[place].score.value,
         ),
     )
 
 
 def _leading(choice: Choice) -> str:
     """The contrast that any configuration flips most under, which is what a choice hangs on."""
-    worst = [found for one in choice.configurations if (found := worst_flips(one.flips))]
-    names = list(choice.configurations[0].flips)
+    worst = [found for one in choice.standings if (found := worst_flips(one.flips))]
+    names = list(choice.standings[0].flips)
     return max(worst, key=lambda found: found[1].value)[0] if worst else names[0]
 
 
@@ -163,7 +163,7 @@ def _is_known(one: Estimate) -> bool:
     return not math.isnan(one.value)
 
 
-def _rate(one: Configuration, contrast: str) -> tuple[float, float, float]:
+def _rate(one: Standing, contrast: str) -> tuple[float, float, float]:
     """The drawn flip rate with its interval; what cannot flip counts as 0, as in the selection."""
     return (0.0, 0.0, 0.0) if contrast in one.cannot_flip else _ends(one.flips[contrast])
 
@@ -176,44 +176,43 @@ def _ends(one: Estimate) -> tuple[float, float, float]:
 
 
 def _grid(choice: Choice, names: Sequence[str], order: Sequence[int]) -> Grid:
-    first = choice.configurations[0]
+    first = choice.standings[0]
     heads = [
         "configuration",
         Markup("Pareto front <small>on it, chosen</small>"),
-        *(SHORT.get(name, name) for name in (choice.by, *first.others)),
+        *(SHORT.get(name, name) for name in (choice.by, *choice.others)),
         *(f"{name} flips" for name in first.flips),
-        *([f"{', '.join(first.costs)} per item"] if first.costs else []),
+        *([f"{', '.join(choice.costs)} per item"] if choice.costs else []),
     ]
-    rows = [
-        list(_row(choice, choice.configurations[place], names[place], place)) for place in order
-    ]
+    rows = [list(_row(choice, names[place], place)) for place in order]
     only = f" --dataset {choice.dataset}"
     shown, more = capped(rows, f"flipmeter select RUN{only} --all")
     title = f"{choice.dataset} as a table, the Pareto front first"
-    if any(one.cannot_flip for one in choice.configurations):
+    if any(one.cannot_flip for one in choice.standings):
         more = [*more, "–: positions cannot vary there, so nothing can flip; counts as 0."]
     is_long = len(rows) > MOST_OPEN
     kind = "plain rates configurations"
     return Grid(title, heads, [RowGroup(shown)], more, kind, is_detail=is_long)
 
 
-def _row(choice: Choice, one: Configuration, name: str, place: int) -> Iterator[Cell]:
+def _row(choice: Choice, name: str, place: int) -> Iterator[Cell]:
+    one = choice.standings[place]
     query = {"rater": one.rater, "level": one.level or "base", "dataset": choice.dataset}
     yield Cell(breakable(name), name, "", urlencode(query))
-    yield _standing(one, is_chosen=place == choice.chosen)
+    yield _standing(one, is_chosen=one is choice.chosen)
     yield _number(one.score, choice.by)
-    yield from (_number(found, metric) for metric, found in one.others.items())
+    yield from (_number(found[place], metric) for metric, found in choice.others.items())
     yield from (_number(found, FLIPS) for found in one.flips.values())
-    if one.costs:
-        first, *others = one.costs.values()
+    if choice.costs:
+        first, *others = (cost[place] for cost in choice.costs.values())
         yield _two_lines(f"{first:.3g}", ", ".join(f"{cost:.3g}" for cost in others), first)
 
 
-def _standing(one: Configuration, *, is_chosen: bool) -> Cell:
+def _standing(one: Standing, *, is_chosen: bool) -> Cell:
     """Its place in the selection, and in how many resamples it is on the front and chosen."""
     word = "chosen" if is_chosen else "yes" if one.is_on_front else "no"
-    shares = f"{100 * one.on_front:.0f} %, {100 * one.chosen:.0f} %"
-    return _two_lines(word, shares, 4 * is_chosen + 2 * one.is_on_front + one.on_front)
+    shares = f"{100 * one.chance_on_front:.0f} %, {100 * one.chance_chosen:.0f} %"
+    return _two_lines(word, shares, 4 * is_chosen + 2 * one.is_on_front + one.chance_on_front)
 
 
 def _two_lines(text: str, under: str, sort: float) -> Cell:
@@ -240,21 +239,19 @@ def _data(
     contrast: str,
 ) -> Markup:
     """The data of the page's script, as JSON that is safe inside an element."""
-    first = choice.configurations[0]
+    first = choice.standings[0]
     axes = {
-        **{name: TITLES[name] for name in (choice.by, *first.others)},
+        **{name: TITLES[name] for name in (choice.by, *choice.others)},
         **{f"{FLIPS}{name}": f"flips under {name}, {known[name].about}" for name in first.flips},
-        **{unit: TITLES[unit] for unit in first.costs},
+        **{unit: TITLES[unit] for unit in choice.costs},
     }
     content = {
         "dataset": visible(choice.dataset),
         "axes": [_axis(name, title) for name, title in axes.items()],
         "across": f"{FLIPS}{contrast}",
         "up": choice.by,
-        "facets": _facets(choice.configurations),
-        "points": [
-            _point(choice, choice.configurations[place], names[place], place) for place in order
-        ],
+        "facets": _facets(choice),
+        "points": [_point(choice, names[place], place) for place in order],
     }
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace("&", "\\u0026"))
@@ -270,33 +267,35 @@ def _axis(name: str, title: str) -> dict[str, Any]:
     }
 
 
-def _facets(configurations: Sequence[Configuration]) -> list[str]:
+def _facets(choice: Choice) -> list[str]:
     """The facets of configurations: raters, and factors that vary."""
-    values: dict[str, set[str]] = {"rater": {one.rater for one in configurations}}
-    for one in configurations:
-        for factor, level in one.factors.items():
+    values: dict[str, set[str]] = {"rater": {one.rater for one in choice.standings}}
+    for factors in choice.factors:
+        for factor, level in factors.items():
             values.setdefault(factor, set()).add(level)
     return [name for name, some in values.items() if len(some) > 1]
 
 
-def _point(choice: Choice, one: Configuration, name: str, place: int) -> dict[str, Any]:
-    numbers = {name: _ends(found) for name, found in {choice.by: one.score, **one.others}.items()}
+def _point(choice: Choice, name: str, place: int) -> dict[str, Any]:
+    one = choice.standings[place]
+    numbers: dict[str, tuple[float, float, float]] = {choice.by: _ends(one.score)}
+    numbers |= {metric: _ends(found[place]) for metric, found in choice.others.items()}
     numbers |= {f"{FLIPS}{contrast}": _rate(one, contrast) for contrast in one.flips}
     query = {"rater": one.rater, "level": one.level or "base", "dataset": choice.dataset}
     return {
         "name": visible(name),
         "query": urlencode(query),
         "isFront": one.is_on_front,
-        "isChosen": place == choice.chosen,
+        "isChosen": one is choice.chosen,
         "isBase": not one.level,
-        "onFront": round(one.on_front, 4),
-        "chosen": round(one.chosen, 4),
+        "onFront": round(one.chance_on_front, 4),
+        "chosen": round(one.chance_chosen, 4),
         "values": {
             key: [round(x, 6) for x in ends]
             for key, ends in numbers.items()
             if not math.isnan(ends[0])
         }
-        | {unit: [round(cost, 6)] for unit, cost in one.costs.items()},
+        | {unit: [round(cost[place], 6)] for unit, cost in choice.costs.items()},
         "factors": {"rater": visible(one.rater)}
-        | {factor: visible(level) for factor, level in one.factors.items()},
+        | {factor: visible(level) for factor, level in choice.factors[place].items()},
     }
