@@ -28,6 +28,7 @@ from flipmeter.parse import parse
 from flipmeter.probe import contrasts_of
 from flipmeter.report.page import render_page
 from flipmeter.report.sentences import lean_text
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import writer
 from flipmeter.run.record.received import check_table
@@ -552,7 +553,7 @@ def test_a_callable_that_says_no_number_is_an_error_of_that_reply(
     write("rater.py", "def rate(question):\n    return float('nan')\n")
     study = rating(write, models="python/rater.py:rate", probes=["placement"])
     with Store() as store:
-        run = perform(study, tmp_path / "run", store=store, anyway=True)
+        run = perform(study, tmp_path / "run", store, Terms(anyway=True))
     assert {*run.decisions["fault"]} == {"error"}
 
 

@@ -14,8 +14,9 @@ import asyncio
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -134,27 +135,21 @@ class Study(StudyFile):
         rater whose first replies cannot be read is stopped, unless `anyway`.
         """
         from flipmeter.model import Ledger, Store
+        from flipmeter.run.interim import Listener, Terms
         from flipmeter.run.perform import perform
         from flipmeter.run.progress import Meter
 
         where = named(Path(folder)) if folder is not None else RUNS / self.name
         ledger = ledger or Ledger()
-        go = partial(perform, self, where, ledger=ledger, on=on, anyway=anyway)
-        has_terminal = sys.stderr is not None and sys.stderr.isatty()
-        if is_quiet if is_quiet is not None else not has_terminal:
-            with trusting(trust, trust_hosts):
-                return Run.of(go(store) if isinstance(store, Store) else _in_store(store, go))
-        with trusting(trust, trust_hosts), Meter(ledger) as meter:
-            shown = partial(
-                go,
-                on_reply=meter.on_reply,
-                on_fetch=meter.on_fetch,
-                on_test=meter.on_test,
-                on_plan=meter.on_plan,
-                on_note=meter.on_note,
-                interim=meter.interim,
-            )
-            return Run.of(shown(store) if isinstance(store, Store) else _in_store(store, shown))
+        if is_quiet is None:
+            is_quiet = sys.stderr is None or not sys.stderr.isatty()
+        with (
+            trusting(trust, trust_hosts),
+            nullcontext(Listener()) if is_quiet else Meter(ledger) as listener,
+            nullcontext(store) if isinstance(store, Store) else Store(_given(store)) as replies,
+        ):
+            terms = Terms(ledger, listener=listener, on=on, anyway=anyway)
+            return Run.of(perform(self, where, replies, terms))
 
     async def arun(self, folder: StrPath | None = None, **options: Any) -> Run:
         """`run` for async code; if cancelled, it waits for replies under way."""
@@ -174,14 +169,6 @@ class Study(StudyFile):
 def _given(store: StrPath) -> Path:
     """The path of a store, which is the user's unless it is the default."""
     return Path(store) if Path(store) == STORE else named(Path(store))
-
-
-def _in_store(path: StrPath, go: Any) -> RunFolder:
-    from flipmeter.model import Store
-
-    with Store(_given(path)) as replies:
-        found: RunFolder = go(replies)
-    return found
 
 
 def read_study(

@@ -11,6 +11,7 @@ from flipmeter.base.files.reading_limits import check_zip
 from flipmeter.bridge.replies import decoding_of, reply_of
 from flipmeter.bridge.samples import METADATA, PromptSample, questions
 from flipmeter.model import Ledger, Store
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
@@ -126,7 +127,7 @@ def import_log(
             f"(inspect eval-retry {log.path}), or count them as errors with --partial"
         )
     store.put_many((question.call.request, reply) for question, reply in answered)
-    return perform(study, folder, store, ledger=ledger, origin=log.origin, anyway=True)
+    return perform(study, folder, store, Terms(ledger or Ledger(), anyway=True), origin=log.origin)
 
 
 def _answered(log: Log, wanted: dict[str, PromptSample]) -> Iterator[tuple[PromptSample, Reply]]:

@@ -16,8 +16,10 @@ from flipmeter.cli.consoles import fail, say, warn
 from flipmeter.cli.exits import INCOMPLETE, NOT_SETTLED
 from flipmeter.cli.output import finish, say_next
 from flipmeter.cli.printing import heading
-from flipmeter.model import Ledger
+from flipmeter.model import Ledger, Store
 from flipmeter.model.store.rescue import left_behind
+from flipmeter.run.interim import Terms
+from flipmeter.run.progress import Meter
 
 if TYPE_CHECKING:
     from flipmeter.report.configurations import NextStep
@@ -44,6 +46,14 @@ def ask(
         say(*done.tables(), *then(done), f"\nrun folder: {folder}")
         say_next(steps(done))
     _end(done, ledger)
+
+
+@contextmanager
+def asking(store: Path) -> Iterator[tuple[Store, Terms]]:
+    """Open a store and show progress; at a signal drain, and say how to continue."""
+    ledger = Ledger()
+    with resumable(ledger, store), Store(store) as replies, Meter(ledger) as meter:
+        yield replies, Terms(ledger, listener=meter)
 
 
 def print_run(done: Run, folder: Path, steps: Sequence[NextStep]) -> None:

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from flipmeter.api import STORE
 from flipmeter.base.files.atomic import inside
-from flipmeter.cli.asking import resumable
+from flipmeter.cli.asking import asking
 from flipmeter.cli.consoles import fail, warn
 from flipmeter.cli.exits import INCOMPLETE, exit_by
 from flipmeter.cli.next_commands import after_confirm
@@ -26,8 +26,6 @@ from flipmeter.cli.options import (
     written,
 )
 from flipmeter.cli.output import finish
-from flipmeter.model import Ledger, Store
-from flipmeter.run.progress import Meter
 from flipmeter.ship.card import read_as_written, write_card
 from flipmeter.ship.confirm import Confirmation, confirm
 
@@ -56,22 +54,9 @@ def confirm_(
     asked = chosen.beside(card.parent)
     if told := asked.warning(asked.world(card.parent, data_dir)):
         warn(told)
-    ledger = Ledger()
     folder = run_folder(out, f"{card.stem}-confirm")
-    with resumable(ledger, store), Store(store) as replies, Meter(ledger) as meter:
-        done = confirm(
-            chosen,
-            items,
-            folder,
-            replies,
-            beside=card.parent,
-            data_dir=data_dir,
-            ledger=ledger,
-            on_reply=meter.on_reply,
-            on_fetch=meter.on_fetch,
-            on_plan=meter.on_plan,
-            on_note=meter.on_note,
-        )
+    with asking(store) as asked_with:
+        done = confirm(chosen, items, folder, *asked_with, beside=card.parent, data_dir=data_dir)
     if not done.missing:
         write_card(done.card, card)
     lines: list[RenderableType] = []

@@ -29,6 +29,7 @@ from flipmeter.model import (
 from flipmeter.model.wires.corrections import told_corrections
 from flipmeter.model.wires.learned import DIALECT, corrections_of
 from flipmeter.run.fallbacks import look
+from flipmeter.run.interim import Terms
 from flipmeter.types import Decoding, Model, Reply
 
 WORDS = {True: "yes", False: "no", None: "unknown"}
@@ -70,7 +71,7 @@ def _examined(model: Model, store: Store, *, anew: bool) -> tuple[dict[str, Capa
         known |= {dialect.name: dialect}
     missing = [name for name in CAPABILITIES if name not in known]
     wanted = [DIALECT, *missing] if DIALECT not in known else missing
-    seen = wait_for(look(model, store, wanted)) if missing else Examination({})
+    seen = wait_for(look(model, store, wanted, Terms())) if missing else Examination({})
     learned = recall_dialect(model, Decoding(), store)
     return {**known, **seen.found, **({DIALECT: learned} if learned else {})}, seen.reply
 

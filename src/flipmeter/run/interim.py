@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flipmeter.measure.inference.sequential.bets import share_bounds
+from flipmeter.model import Budget, Ledger
 from flipmeter.parse import parse
 from flipmeter.types import Call, Condition, Contrast, Item, Reply, Request
 
@@ -102,6 +102,8 @@ class Interim:
 
         An item counts once, with the seed that was answered first: intervals need independence.
         """
+        from flipmeter.measure.inference.sequential.bets import share_bounds  # takes a while
+
         counts = [(whose, k, n) for whose, (k, n) in [*self._firsts.items()] if n >= FEWEST]
         counts.sort(key=lambda one: -one[1] / one[2])
         return [InterimRate(*whose, k, n, *share_bounds(k, n)) for whose, k, n in counts[:most]]
@@ -116,3 +118,46 @@ class Interim:
         k, n = known[worst]
         most = "up to " if len({whose[:2] for whose in known}) > 1 else ""
         return f"{worst[-1]}: {most}{k:,} of {n:,} differ so far"
+
+
+class Listener:
+    """Hears what happens while models are asked; this one keeps what is planned, and is silent."""
+
+    planned = 0
+    """Number of distinct requests that are needed, as far as is known."""
+
+    def __init__(self) -> None:
+        self.interim = Interim()
+
+    def on_plan(self, n_requests: int) -> None:
+        self.planned = n_requests
+
+    def on_calls(self, conditions: Sequence[Condition], calls: Sequence[Call]) -> None:
+        """What is asked next; a listener that shows interim rates lets them expect it."""
+
+    def on_reply(self, request: Request, reply: Reply) -> None:
+        self.interim.hear(request, reply)
+
+    def on_fetch(self, so_far: int, in_all: int) -> None:
+        """Bytes of weights that are here."""
+
+    def on_test(self, so_far: int, in_all: int) -> None:
+        """Requests of the test of an engine."""
+
+    def on_note(self, text: str) -> None:
+        """What a user should know while it goes on."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms on which models are asked: what is counted, what it may cost, who listens, where.
+
+    `on` names a Ray cluster whose actors answer; nothing that is measured depends on it. A rater
+    whose first replies make no sense is stopped there, unless all are asked `anyway`.
+    """
+
+    ledger: Ledger = field(default_factory=Ledger)
+    budget: Budget | None = None
+    listener: Listener = field(default_factory=Listener)
+    on: str | None = None
+    anyway: bool = False

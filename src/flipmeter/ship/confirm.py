@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,9 +16,9 @@ from flipmeter.data import Balance, item_digest, largest_test_size, unit_digests
 from flipmeter.measure import Verdict, judge, read_field, standings
 from flipmeter.measure.effects.field import By
 from flipmeter.measure.inference.words import Word, overall
-from flipmeter.model import Asked, Ledger, Store
-from flipmeter.model.backends.weights import Fetched
+from flipmeter.model import Store
 from flipmeter.removed import without_defaults
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.ship.card import (
@@ -82,14 +82,10 @@ def confirm(
     n_items: int,
     folder: Path,
     store: Store,
+    terms: Terms | None = None,
     *,
     beside: Path = Path(),
     data_dir: Path | None = None,
-    ledger: Ledger | None = None,
-    on_reply: Asked | None = None,
-    on_fetch: Fetched | None = None,
-    on_plan: Callable[[int], None] | None = None,
-    on_note: Callable[[str], None] | None = None,
 ) -> Confirmation:
     """Ask the rater of a card about items of its dataset that the choice did not see.
 
@@ -104,17 +100,7 @@ def confirm(
     study = _study(asked, n_items)
     grid = _grid(asked, study, dataset)
     _refuse_fixed(grid, contrasts_in(study, grid), limits)
-    run = perform(
-        study,
-        folder,
-        store,
-        ledger=ledger,
-        on_reply=on_reply,
-        on_fetch=on_fetch,
-        on_plan=on_plan,
-        on_note=on_note,
-        laid_out=([dataset], grid),
-    )
+    run = perform(study, folder, store, terms, laid_out=([dataset], grid))
     found = _verdicts(run, limits, _selected(card).max_unreadable)
     if missing := _missing(run):
         return Confirmation(card, run, found, missing)

@@ -20,7 +20,7 @@ from flipmeter.base.files.atomic import discard, make_folder, write_text
 from flipmeter.base.files.reading_limits import JSON_BYTES, read_plain
 from flipmeter.base.process import is_running
 from flipmeter.model import Ledger, Price, ServerGate
-from flipmeter.run.interim import Interim, InterimRate
+from flipmeter.run.interim import InterimRate, Listener
 from flipmeter.types import Problem, canonical_json
 
 PROGRESS = "progress.json"
@@ -106,11 +106,10 @@ class Heartbeat:
     study: str
     ledger: Ledger
     prices: Collection[Price] = ()
-    planned: int = 0
+    listener: Listener = field(default_factory=Listener)
     decided: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     gates: Mapping[str, ServerGate] = field(default_factory=dict)
-    interim: Interim = field(default_factory=Interim)
 
     def settle(self, decisions: pl.DataFrame) -> None:
         """Count a lot of decisions and the faults among them."""
@@ -155,7 +154,7 @@ class Heartbeat:
             host=platform.node(),
             started=self._started,
             seen=time.time(),
-            planned=max(self.planned, ledger.wanted),
+            planned=max(self.listener.planned, ledger.wanted),
             stored=ledger.stored,
             asked=ledger.asked,
             failed=ledger.failed,
@@ -169,7 +168,7 @@ class Heartbeat:
             faults=dict(self.faults),
             doors=[_door(server, gate) for server, gate in dict(self.gates).items()],
             rates=self._rates(),
-            unread=dict(self.interim.faults),
+            unread=dict(self.listener.interim.faults),
         )
 
     def _per_second(self) -> float:
@@ -180,7 +179,7 @@ class Heartbeat:
 
     def _rates(self) -> list[InterimRate]:
         try:
-            return self.interim.rates(MOST_RATES)
+            return self.listener.interim.rates(MOST_RATES)
         except RuntimeError:  # the other thread added to what is counted here: the next beat tells
             return []
 
