@@ -32,9 +32,8 @@ from flipmeter.run.record.generation import (
 )
 from flipmeter.run.record.received import check_decisions, check_facts, check_table
 from flipmeter.run.record.rows import (
-    ADDED,
     PLACE,
-    SCHEMA,
+    SCHEMAS,
     changes_of_model,
     in_order,
     prompt_text,
@@ -123,12 +122,8 @@ class Run:
 
     def scan(self, name: str) -> pl.LazyFrame:
         """A table by the name of its file, not yet read."""
-        table = scan_file(check_table(self.path(name)))
-        if name != DECISIONS:
-            return table
-        known = table.collect_schema()
-        absent = [pl.lit(None, SCHEMA[one]).alias(one) for one in ADDED if one not in known]
-        return table.with_columns(absent)
+        path = check_table(self.path(name), self.manifest.format)
+        return SCHEMAS[name].whole(scan_file(path))
 
     def _read(self, name: str) -> pl.DataFrame:
         return self.scan(name).pipe(collected)

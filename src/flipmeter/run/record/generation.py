@@ -34,7 +34,9 @@ from flipmeter.base.files.reading_limits import JSON_BYTES, read_plain
 from flipmeter.base.redaction import masked
 from flipmeter.types import Problem, canonical_json
 
-FORMAT = 3
+FORMAT = 4
+"""The format of what is written: a column that is `since` a later one is one more."""
+OLDEST = 3
 MANIFEST = "run.json"
 STUDY = "study.yaml"
 ITEMS, CONDITIONS = "items.parquet", "conditions.parquet"
@@ -148,10 +150,10 @@ def read_manifest(folder: Path) -> Manifest:
         raise _no_run(folder) from None
     except (OSError, Problem) as error:
         raise damaged(path, error) from error
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        version = found.get("format") if isinstance(found, dict) else None
-        if isinstance(version, int) and version > FORMAT:
-            raise Problem(f"{folder} was made by a later version of flipmeter; update this one")
+    version = found.get("format") if isinstance(found, dict) else None
+    if isinstance(version, int) and version > FORMAT:
+        raise Problem(f"{folder} was made by a later version of flipmeter; update this one")
+    if not isinstance(version, int) or version < OLDEST:
         raise earlier(folder)
     try:
         manifest = _MANIFEST.validate_python(found)

@@ -14,24 +14,13 @@ import polars as pl
 
 from flipmeter.base.files.parquet import collected
 from flipmeter.run.record.folder import Run
-from flipmeter.run.record.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
-from flipmeter.run.record.rows import CALL_SCHEMA, SCHEMA
+from flipmeter.run.record.generation import CALLS, CONDITIONS, DECISIONS, ITEMS
+from flipmeter.run.record.rows import CONDITION, DECISION, SCHEMAS
 from flipmeter.study.entries import ModelEntry
 from flipmeter.study.file import Study
 from flipmeter.types import Problem
 
-WHERE = list(SCHEMA)[:7]
-"""The columns that name a decision: rater, dataset, level, seed, view, repeat and item."""
-CONDITION = WHERE[:-1]
 DECIDED = ["rank", "slot", "fault", "prompt"]
-CALLED = [name for name in CALL_SCHEMA if name in (*WHERE, "role", "asked_view", "part", "draw")]
-NAMED_BY = {
-    DECISIONS: WHERE,
-    CALLS: CALLED,
-    CONDITIONS: CONDITION,
-    ITEMS: ["dataset", "role", "id"],
-    PROMPTS: ["digest"],
-}
 ADDED = {"models", "panels", "datasets", "seeds", "vary", "configs", "only_on"}
 """Keys in which the studies of runs may differ, because they can be joined."""
 OWN = {"name", "vary_models", "min_interval", "budget", "until", "block_size"}
@@ -72,7 +61,7 @@ class Joined(Run):
         whole = pl.concat([run.scan(name) for run in self.runs], how="diagonal_relaxed")
         if name in (DECISIONS, CALLS) and not self._overlaps:
             return whole
-        return whole.unique(NAMED_BY[name], keep="first", maintain_order=True)
+        return whole.unique(SCHEMAS[name].key, keep="first", maintain_order=True)
 
     @cached_property
     def _overlaps(self) -> bool:
@@ -236,11 +225,11 @@ def _refuse_two_decisions(first: Run, second: Run, conditions: pl.DataFrame) -> 
     """Refuse runs in which the same item was decided otherwise under the same condition."""
     a, b = (
         run.scan(DECISIONS)
-        .select(WHERE + DECIDED)
+        .select(*DECISION.key, *DECIDED)
         .join(conditions.lazy(), on=CONDITION, how="semi", maintain_order="left")
         for run in (first, second)
     )
-    both = a.join(b, on=WHERE, suffix="_b", maintain_order="left")
+    both = a.join(b, on=DECISION.key, suffix="_b", maintain_order="left")
     differs = pl.any_horizontal(pl.col(name) != pl.col(f"{name}_b") for name in DECIDED)
     found = both.filter(differs).pipe(collected, "streaming")
     if not found.is_empty():
@@ -249,7 +238,7 @@ def _refuse_two_decisions(first: Run, second: Run, conditions: pl.DataFrame) -> 
 
 def _contradiction(found: pl.DataFrame, first: Path, second: Path) -> str:
     row = found.row(0, named=True)
-    place = ", ".join(f"{name} {row[name]}" for name in WHERE if row[name] != "")
+    place = ", ".join(f"{name} {row[name]}" for name in DECISION.key if row[name] != "")
     ranks = row["rank"] or row["fault"], row["rank_b"] or row["fault_b"]
     return (
         f"{first} and {second} have different decisions on the same condition, {len(found):,} in "

@@ -16,7 +16,7 @@ from flipmeter.data.number_scales import span_spec
 from flipmeter.data.tables import Record, Table
 from flipmeter.probe import expand, probes
 from flipmeter.registry import suggestion
-from flipmeter.run.record.rows import OF_SCORES, SCHEMA, scored
+from flipmeter.run.record.rows import DECISION, OF_SCORES, scored
 from flipmeter.run.tables.pair_tables import (
     SWAPPED,
     pair_task,
@@ -53,7 +53,7 @@ ROUNDED = 0.05
 """Probabilities may add up to this much more or less than 1."""
 SHARE = "p_"
 """The prefix of columns with probabilities: `p_negative`."""
-CARRIED = tuple(name for name in [*SCHEMA][11:] if name != "n_classes")
+CARRIED = tuple(name for name in DECISION.kinds.names()[11:] if name != "n_classes")
 """Further columns of our own decisions, taken as they are."""
 
 MOST_DIGITS = 18
@@ -209,7 +209,7 @@ class PredictionRows:
         rows, seen, golds = [], dict[Key, int](), dict[tuple[str, str, str], tuple[int, Any]]()
         for record in self._records:
             row = self._row(record)
-            key: Key = tuple(row[name] for name in [*SCHEMA][:7])
+            key: Key = tuple(row[name] for name in DECISION.key)
             if key in seen:
                 raise self._wrong(
                     record,
@@ -224,7 +224,7 @@ class PredictionRows:
                     record, f"'{row['item']}' has a different gold in row {first}; keep one"
                 )
             rows.append(row)
-        table = pl.DataFrame(rows, schema=SCHEMA)
+        table = pl.DataFrame(rows, schema=DECISION.kinds)
         if table["view"].n_unique() < 2 and table["repeat"].n_unique() < 2:
             raise Problem(
                 f"{self.table.file}: every row has the condition '{rows[0]['view']}'; to see a "
@@ -244,7 +244,7 @@ class PredictionRows:
         if text := self._text(record, "text"):
             self.texts[dataset, item] = text
         row = {
-            **dict.fromkeys(SCHEMA),
+            **dict.fromkeys(DECISION.kinds),
             **self._carried(record),
             **self._shares(record, labels),
             "rater": self._rater(record),
@@ -281,7 +281,8 @@ class PredictionRows:
         return plain | {
             name: value
             for name, value in told.items()
-            if value is not None and (SCHEMA[name] == pl.String or not isinstance(value, str))
+            if value is not None
+            and (DECISION.kinds[name] == pl.String or not isinstance(value, str))
         }
 
     def _answer(self, record: Record, labels: Labels) -> tuple[Rank, str]:

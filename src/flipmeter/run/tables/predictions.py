@@ -17,7 +17,7 @@ from flipmeter.data.tables import read_table
 from flipmeter.probe import contrasts_of, expand, probes, shown_in
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
-from flipmeter.run.record.rows import CALL_SCHEMA, CONDITION_SCHEMA, ITEM_SCHEMA, PROMPT_SCHEMA
+from flipmeter.run.record.rows import CALL, ITEM, SCHEMAS
 from flipmeter.run.tables.pair_tables import unfolded
 from flipmeter.run.tables.prediction_rows import PredictionRows
 from flipmeter.study.file import Study
@@ -59,7 +59,7 @@ class Predictions(Run):
 
     @cached_property
     def calls(self) -> pl.DataFrame:
-        return pl.DataFrame(schema=CALL_SCHEMA)
+        return CALL.table()
 
     @cached_property
     def items(self) -> pl.DataFrame:
@@ -70,11 +70,11 @@ class Predictions(Run):
         found = found.join(texts, on=["dataset", "id"], how="left", maintain_order="left")
         known = found.with_columns(pl.col("text").fill_null(""), role=pl.lit("test"))
         blank = known.with_columns(pl.lit("").alias(n) for n in ("fields", "cluster", "columns"))
-        return blank.select(ITEM_SCHEMA.names())
+        return blank.select(ITEM.kinds.names())
 
     def scan(self, name: str) -> pl.LazyFrame:
         if name in (PROMPTS, CONDITIONS):
-            return (PROMPT_SCHEMA if name == PROMPTS else CONDITION_SCHEMA).to_frame(eager=False)
+            return SCHEMAS[name].table().lazy()
         return {DECISIONS: self.decisions, CALLS: self.calls, ITEMS: self.items}[name].lazy()
 
     @cached_property
