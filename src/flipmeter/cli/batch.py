@@ -23,9 +23,9 @@ from flipmeter.cli.options import (
     StudyName,
     TrustCode,
     TrustHosts,
+    out_option,
     study_of,
     verb,
-    written,
 )
 from flipmeter.cli.output import finish
 from flipmeter.model import Store
@@ -45,9 +45,7 @@ def batch_export(
     study: StudyName,
     out: Annotated[
         Path,
-        typer.Option(
-            "--out", "-o", metavar="PATH", callback=written, help="A new folder for the batch."
-        ),
+        out_option("A new folder for the batch."),
     ],
     changes: Changes = None,
     model: Models = None,

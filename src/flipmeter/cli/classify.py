@@ -21,8 +21,8 @@ from flipmeter.cli.options import (
     StorePath,
     TrustCode,
     TrustHosts,
+    out_option,
     verb,
-    written,
 )
 from flipmeter.cli.output import finish
 from flipmeter.model import Budget, Price
@@ -52,13 +52,7 @@ KeptColumns = Annotated[
 ]
 LabelsOut = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="PATH",
-        callback=written,
-        help="The labels: .csv or .jsonl; default: FILE.labelled.csv.",
-    ),
+    out_option("The labels: .csv or .jsonl; default: FILE.labelled.csv."),
 ]
 Averaged = Annotated[
     list[str] | None,

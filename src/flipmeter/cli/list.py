@@ -12,7 +12,7 @@ from rich.table import Table
 
 from flipmeter.cli.consoles import say
 from flipmeter.cli.next_commands import on_file
-from flipmeter.cli.options import AsJson, DataDir, verb, written
+from flipmeter.cli.options import AsJson, DataDir, out_option, verb
 from flipmeter.cli.output import finish, print_json, write_rows
 from flipmeter.data import datasets, load
 from flipmeter.decide import aggregators, debiasers, open_pipeline, pipelines
@@ -53,13 +53,7 @@ def list_(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="PATH",
-            callback=written,
-            help="Write its test items: .csv, .jsonl or .parquet.",
-        ),
+        out_option("Write its test items: .csv, .jsonl or .parquet."),
     ] = None,
     text: Annotated[
         str, typer.Option(metavar="COLUMN", help="With --out: the column with the texts.")

@@ -25,6 +25,11 @@ def written(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -
     return named(path) if path is not None and is_given else path
 
 
+def out_option(help: str) -> Any:
+    """The option `--out` of a verb."""
+    return typer.Option("--out", "-o", metavar="PATH", callback=written, help=help)
+
+
 StudyName = Annotated[
     str,
     typer.Argument(help="A study file, a run folder (its study), or the name of a bundled study."),
@@ -95,24 +100,12 @@ StorePath = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="PATH",
-        callback=written,
-        help="The run folder; default: runs/NAME.",
-    ),
+    out_option("The run folder; default: runs/NAME."),
 ]
 
 TableOut = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="PATH",
-        callback=written,
-        help="Write the table: .csv, .parquet; most as .md, .tex.",
-    ),
+    out_option("Write the table: .csv, .parquet; most as .md, .tex."),
 ]
 
 

@@ -25,10 +25,10 @@ from flipmeter.cli.options import (
     TokensPerSecond,
     TrustCode,
     TrustHosts,
+    out_option,
     run_folder,
     spare,
     verb,
-    written,
 )
 from flipmeter.cli.output import Output, finish, print_json
 from flipmeter.cli.printing import heading
@@ -90,13 +90,9 @@ NamedRuns = Annotated[
 ]
 PaperOut = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="PATH",
-        callback=written,
-        help="The folder; default: runs/paper. A file with --errata (.md) or --phase0 (.csv, "
-        ".parquet, .md, .tex).",
+    out_option(
+        "The folder; default: runs/paper. A file with --errata (.md) or --phase0 (.csv, "
+        ".parquet, .md, .tex)."
     ),
 ]
 

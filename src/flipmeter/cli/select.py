@@ -18,9 +18,9 @@ from flipmeter.cli.options import (
     RunOrTable,
     ScaleOption,
     open_run,
+    out_option,
     spare,
     verb,
-    written,
 )
 from flipmeter.cli.output import finish, print_json, write_text
 from flipmeter.cli.printing import heading, warning_lines
@@ -92,9 +92,7 @@ SplitSeed = Annotated[int, typer.Option(metavar="N", help="The seed of the held-
 ShowAll = Annotated[bool, typer.Option("--all", help="Also print dominated configurations.")]
 CardOut = Annotated[
     Path | None,
-    typer.Option(
-        "--out", "-o", metavar="PATH", callback=written, help="Write the rater card: rater.yaml."
-    ),
+    out_option("Write the rater card: rater.yaml."),
 ]
 
 
