@@ -240,11 +240,32 @@ class Run(Printed):
     """
 
     def __init__(self, *paths: StrPath, scale: Sequence[str] | Mapping[str, float] = ()) -> None:
-        from flipmeter.run.reading import open_run
+        from flipmeter.data.tables import ENDINGS
+        from flipmeter.run.record.folder import Run as RunFolder
+        from flipmeter.run.record.joined import joined
+        from flipmeter.run.tables.predictions import read_predictions
 
-        if not paths:
+        found = [Path(path) for path in paths]
+        if not found:
             raise Problem("pass a run folder, or a table of predictions")
-        self.source = open_run([Path(path) for path in paths], scale)
+        tables = [
+            path
+            for path in found
+            if path.is_file() or (path.suffix.lower() in ENDINGS and not path.is_dir())
+        ]
+        if tables and len(found) > 1:
+            raise Problem(
+                f"{tables[0]} is a table of predictions, but only run folders can be joined; put "
+                "all answers into one table, with a column `model`, `dataset` or `seed` that tells "
+                "them apart"
+            )
+        if scale and not tables:
+            raise Problem(
+                f"--scale is for a table of predictions; {found[0]} is a run and has its own"
+            )
+        self.source: RunFolder = (
+            read_predictions(tables[0], scale) if tables else joined(list(map(RunFolder, found)))
+        )
 
     @classmethod
     def of(cls, source: RunFolder) -> Run:

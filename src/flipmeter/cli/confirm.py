@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import RenderableType
@@ -27,7 +27,7 @@ from flipmeter.cli.options import (
 )
 from flipmeter.cli.output import finish
 from flipmeter.ship.card import read_as_written, write_card
-from flipmeter.ship.confirm import Confirmation, confirm
+from flipmeter.ship.confirm import confirm
 
 app = verb()
 
@@ -66,17 +66,14 @@ def confirm_(
         said = "confirmed" if done.card.is_confirmed else "not confirmed"
         lines.append(f"{said} ({done.word}): {card}")
     steps = [] if done.missing else after_confirm(card, folder, done.word)
-    finish(_plain(done), *lines, as_json=as_json, steps=steps)
-    if done.missing:
-        fail(f"{done.missing}; nothing is confirmed: run the same command to continue", INCOMPLETE)
-    exit_by(done.word)
-
-
-def _plain(done: Confirmation) -> dict[str, Any]:
     section = done.card.confirmed if not done.missing else None
-    return {
+    content = {
         "word": done.word,
         "run": str(done.run.folder),
         "missing": done.missing,
         "confirmed": section.model_dump(mode="json") if section else None,
     }
+    finish(content, *lines, as_json=as_json, steps=steps)
+    if done.missing:
+        fail(f"{done.missing}; nothing is confirmed: run the same command to continue", INCOMPLETE)
+    exit_by(done.word)

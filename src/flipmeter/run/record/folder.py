@@ -128,10 +128,6 @@ class Run:
     def _read(self, name: str) -> pl.DataFrame:
         return self.scan(name).pipe(collected)
 
-    def calls_with(self, *columns: str) -> pl.DataFrame:
-        """Some columns of the calls; the others are not read."""
-        return self.scan(CALLS).select(columns).pipe(collected)
-
     def prompts(self, digests: Sequence[str]) -> dict[str, str]:
         """Prompts as they were sent, as one text each, by digest; only these are read."""
         table = self.scan(PROMPTS)
