@@ -13,7 +13,6 @@ from flipmeter.run.fallbacks import adapted, learn
 from flipmeter.run.first_look import Heard, Whose, doubts, hear, short, whose
 from flipmeter.run.interim import Terms
 from flipmeter.run.perform import open_engine
-from flipmeter.run.rate import Evidence
 from flipmeter.study.file import Study
 from flipmeter.study.grid import conditions, worlds
 
@@ -39,13 +38,14 @@ class Trial(Printed):
         """One row for each reply."""
         for one in self.heard:
             rater, dataset, level = whose(one.condition)
-            reply = one.evidence.reply
+            reply, ask = one.evidence.reply, one.evidence.call.ask
+            again = f" (repeat {ask.view.repeat})" if ask.view.repeat else ""
             yield {
                 "rater": rater,
                 "dataset": dataset,
                 "level": level,
-                "item": one.evidence.call.ask.item.id,
-                "view": _view(one.evidence),
+                "item": ask.item.id,
+                "view": f"{ask.view.name}{again}{f', {ask.part}' if ask.part else ''}",
                 "reply": reply.error or reply.text,
                 "label": one.label,
                 "class": one.outcome,
@@ -71,12 +71,6 @@ class Trial(Printed):
             f"! {rater} on {dataset}: {reason}"
             for (rater, dataset, _), reason in self.doubts.items()
         )
-
-
-def _view(evidence: Evidence) -> str:
-    view, part = evidence.call.ask.view, evidence.call.ask.part
-    again = f" (repeat {view.repeat})" if view.repeat else ""
-    return f"{view.name}{again}{f', {part}' if part else ''}"
 
 
 def try_study(

@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
@@ -127,12 +126,7 @@ class Heartbeat:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._ended.set()
         self._thread.join()
         with suppress(OSError, Problem):
@@ -146,7 +140,11 @@ class Heartbeat:
                 write_text(self.folder / PROGRESS, canonical_json(asdict(self._beat())))
 
     def _beat(self) -> Beat:
-        ledger = self.ledger
+        ledger, rates = self.ledger, list[InterimRate]()
+        with suppress(RuntimeError):  # what is counted grew meanwhile: the next beat tells
+            rates = self.listener.interim.rates(MOST_RATES)
+        self._recent.append((time.monotonic(), ledger.asked))
+        (begin, before), (end, after) = self._recent[0], self._recent[-1]
         prices = [(price.prompt, price.completion) for price in self.prices]
         return Beat(
             study=self.study,
@@ -159,7 +157,7 @@ class Heartbeat:
             asked=ledger.asked,
             failed=ledger.failed,
             retried=ledger.retried,
-            per_second=self._per_second(),
+            per_second=(after - before) / max(end - begin, 1e-9),
             prompt_tokens=ledger.prompt_tokens,
             completion_tokens=ledger.completion_tokens,
             usd=self._usd(),
@@ -167,21 +165,9 @@ class Heartbeat:
             decided=self.decided,
             faults=dict(self.faults),
             doors=[_door(server, gate) for server, gate in dict(self.gates).items()],
-            rates=self._rates(),
+            rates=rates,
             unread=dict(self.listener.interim.faults),
         )
-
-    def _per_second(self) -> float:
-        """The recent number of replies per second."""
-        self._recent.append((time.monotonic(), self.ledger.asked))
-        (begin, before), (end, after) = self._recent[0], self._recent[-1]
-        return (after - before) / max(end - begin, 1e-9)
-
-    def _rates(self) -> list[InterimRate]:
-        try:
-            return self.listener.interim.rates(MOST_RATES)
-        except RuntimeError:  # the other thread added to what is counted here: the next beat tells
-            return []
 
     def _usd(self) -> float | None:
         """The cost of the replies, all at the dearest price where models differ."""

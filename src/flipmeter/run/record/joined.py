@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from flipmeter.base.files.parquet import collected
 from flipmeter.run.record.folder import Run
-from flipmeter.run.record.generation import CALLS, CONDITIONS, DECISIONS, ITEMS
+from flipmeter.run.record.generation import CALLS, DECISIONS
 from flipmeter.run.record.rows import CONDITION, DECISION, SCHEMAS
 from flipmeter.study.entries import ModelEntry
 from flipmeter.study.file import Study
@@ -24,6 +23,7 @@ DECIDED = ["rank", "slot", "fault", "prompt"]
 ADDED = {"models", "panels", "datasets", "seeds", "vary", "configs", "only_on"}
 """Keys in which the studies of runs may differ, because they can be joined."""
 OWN = {"name", "vary_models", "min_interval", "budget", "until", "block_size"}
+OWN |= {"folder", "data_dir"}
 """Keys about the making of a run, not its results."""
 
 
@@ -44,18 +44,6 @@ class Joined(Run):
     def _check(self, decisions: pl.LazyFrame) -> None:
         for run in self.runs:
             run.parts  # noqa: B018 - decisions are checked as they are opened
-
-    @cached_property
-    def calls(self) -> pl.DataFrame:
-        return self.scan(CALLS).pipe(collected)
-
-    @cached_property
-    def items(self) -> pl.DataFrame:
-        return self.scan(ITEMS).pipe(collected)
-
-    @cached_property
-    def conditions(self) -> pl.DataFrame:
-        return self.scan(CONDITIONS).pipe(collected)
 
     def scan(self, name: str) -> pl.LazyFrame:
         whole = pl.concat([run.scan(name) for run in self.runs], how="diagonal_relaxed")
@@ -89,14 +77,10 @@ def joined(runs: Sequence[Run]) -> Run:
     Raters, datasets, seeds and levels add up. The same decision may be in two runs.
     """
     folders = [os.path.realpath(run.folder) for run in runs]
-    if len(set(folders)) < len(folders):
-        raise Problem(f"the run folder {_repeated(runs).folder} is given twice; give each once")
+    for run, folder in zip(runs, folders, strict=True):
+        if folders.count(folder) > 1:
+            raise Problem(f"the run folder {run.folder} is given twice; give each once")
     return runs[0] if len(runs) == 1 else Joined(runs[0].folder, tuple(runs))
-
-
-def _repeated(runs: Sequence[Run]) -> Run:
-    folders = [os.path.realpath(run.folder) for run in runs]
-    return next(run for run in runs if folders.count(os.path.realpath(run.folder)) > 1)
 
 
 # --- the study --------------------------------------------------------------------------------
@@ -104,21 +88,19 @@ def _repeated(runs: Sequence[Run]) -> Run:
 
 def _refuse_other_studies(runs: Sequence[Run]) -> None:
     first = runs[0].study
+    # The cells of a factorial design come from all runs.
+    added = ADDED if first.design == "one-at-a-time" else ADDED - {"vary"}
+    shape = [name for name in type(first).model_fields if name not in added | OWN]
     for run in runs[1:]:
-        for name in _shape(first):
+        phases = ". For the two phases of the paper's first table: report RUN --greedy RUN"
+        for name in shape:
             if getattr(first, name) != getattr(run.study, name):
                 raise Problem(
                     f"{runs[0].folder} and {run.folder} are not one study: `{name}` is "
                     f"{getattr(first, name)!r} and {getattr(run.study, name)!r}; only "
-                    f"{', '.join(sorted(ADDED))} may differ{_way_out(first, run.study)}"
+                    f"{', '.join(sorted(ADDED))} may differ"
+                    f"{phases if first.decoding != run.study.decoding else ''}"
                 )
-
-
-def _way_out(first: Study, second: Study) -> str:
-    """The way to read two phases together, if their decoding differs."""
-    if first.decoding == second.decoding:
-        return ""
-    return ". For the two phases of the paper's first table: report or phase0 RUN --greedy RUN"
 
 
 def _one_study(runs: Sequence[Run]) -> Study:
@@ -150,15 +132,6 @@ def _models(studies: Sequence[Study]) -> list[str | ModelEntry]:
         what="model",
     )
     return [model for model, _ in named]
-
-
-def _shape(study: Study) -> list[str]:
-    """The keys that must be equal; the cells of a factorial design come from all runs."""
-    added = ADDED if study.design == "one-at-a-time" else ADDED - {"vary"}
-    return [name for name in type(study).model_fields if name not in added | OWN | _PLACES]
-
-
-_PLACES = {"folder", "data_dir"}
 
 
 def _one_each(
@@ -233,17 +206,14 @@ def _refuse_two_decisions(first: Run, second: Run, conditions: pl.DataFrame) -> 
     differs = pl.any_horizontal(pl.col(name) != pl.col(f"{name}_b") for name in DECIDED)
     found = both.filter(differs).pipe(collected, "streaming")
     if not found.is_empty():
-        raise Problem(_contradiction(found, first.folder, second.folder))
-
-
-def _contradiction(found: pl.DataFrame, first: Path, second: Path) -> str:
-    row = found.row(0, named=True)
-    place = ", ".join(f"{name} {row[name]}" for name in DECISION.key if row[name] != "")
-    ranks = row["rank"] or row["fault"], row["rank_b"] or row["fault_b"]
-    return (
-        f"{first} and {second} have different decisions on the same condition, {len(found):,} in "
-        f"all; the first: {place}: {ranks[0]} and {ranks[1]}; measure them one by one"
-    )
+        row = found.row(0, named=True)
+        place = ", ".join(f"{name} {row[name]}" for name in DECISION.key if row[name] != "")
+        ranks = row["rank"] or row["fault"], row["rank_b"] or row["fault_b"]
+        raise Problem(
+            f"{first.folder} and {second.folder} have different decisions on the same condition, "
+            f"{len(found):,} in all; the first: {place}: {ranks[0]} and {ranks[1]}; measure them "
+            "one by one"
+        )
 
 
 # --- the environment --------------------------------------------------------------------------
@@ -254,26 +224,23 @@ def _one_environment(runs: Sequence[Run]) -> dict[str, Any]:
     told = [run.environment for run in runs]
     _refuse_other_data(runs)
     ended = [run for run in runs if run.stopped]
+    machine = ("flipmeter", "python", "platform", "asked", "origin")
     return {
         **told[0],
-        "runs": {str(run.folder): _machine(run.environment) for run in runs},
-        "models": {name: one for each in told for name, one in each["models"].items()},
-        "datasets": {name: one for each in told for name, one in each["datasets"].items()},
-        "tasks": {name: one for each in told for name, one in each["tasks"].items()},
-        "fallbacks": _lists(each.get("fallbacks", {}) for each in told),
-        "capabilities": {
-            name: one for each in told for name, one in each.get("capabilities", {}).items()
+        "runs": {
+            str(run.folder): {name: one[name] for name in machine if name in one}
+            for run, one in zip(runs, told, strict=True)
         },
+        **{
+            key: {name: one for each in told for name, one in each.get(key, {}).items()}
+            for key in ("models", "datasets", "tasks", "capabilities")
+        },
+        "fallbacks": _lists(each.get("fallbacks", {}) for each in told),
         "greedy": _distinct(name for run in runs for name in run.greedy_models),
         "reproducible": _reproducible(runs),
         "claim": {},
         "stopped": "; ".join(f"{run.folder}: {run.stopped}" for run in ended),
     }
-
-
-def _machine(environment: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("flipmeter", "python", "platform", "asked", "origin")
-    return {name: environment[name] for name in names if name in environment}
 
 
 def _reproducible(runs: Sequence[Run]) -> list[str]:

@@ -16,8 +16,8 @@ from flipmeter.data.number_scales import read_span, span_spec
 from flipmeter.data.tables import read_table
 from flipmeter.probe import contrasts_of, expand, probes, shown_in
 from flipmeter.run.record.folder import Run
-from flipmeter.run.record.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
-from flipmeter.run.record.rows import CALL, ITEM, SCHEMAS
+from flipmeter.run.record.generation import DECISIONS, ITEMS
+from flipmeter.run.record.rows import ITEM, SCHEMAS
 from flipmeter.run.tables.pair_tables import unfolded
 from flipmeter.run.tables.prediction_rows import PredictionRows
 from flipmeter.study.file import Study
@@ -58,10 +58,6 @@ class Predictions(Run):
         """A table is checked as it is read."""
 
     @cached_property
-    def calls(self) -> pl.DataFrame:
-        return CALL.table()
-
-    @cached_property
     def items(self) -> pl.DataFrame:
         whose = self.decisions.select("dataset", pl.col("item").alias("id"), "gold")
         told = [(*place, text) for place, text in self._reading.texts.items()]
@@ -73,9 +69,9 @@ class Predictions(Run):
         return blank.select(ITEM.kinds.names())
 
     def scan(self, name: str) -> pl.LazyFrame:
-        if name in (PROMPTS, CONDITIONS):
-            return SCHEMAS[name].table().lazy()
-        return {DECISIONS: self.decisions, CALLS: self.calls, ITEMS: self.items}[name].lazy()
+        if name == DECISIONS:
+            return self.decisions.lazy()
+        return self.items.lazy() if name == ITEMS else SCHEMAS[name].table().lazy()
 
     @cached_property
     def contrasts(self) -> tuple[Contrast, ...]:
