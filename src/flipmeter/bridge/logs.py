@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,16 +141,13 @@ def _answered(log: Log, wanted: dict[str, PromptSample]) -> Iterator[tuple[Promp
         reply = reply_of(sample.output)
         if sample.error is not None or reply.error:
             continue
-        asked = Script.of([Message(m.role, m.text) for m in _before_reply(sample.messages)])
+        sent = list(sample.messages)
+        if sent and sent[-1].role == "assistant":
+            sent.pop()
+        asked = Script.of([Message(m.role, m.text) for m in sent])
         if asked.digest != question.call.prompt.script.digest:
             raise Problem(
                 f"{log.path}: sample '{sample.id}' was asked with a different prompt than its "
                 f"study renders; use the same data, and run the task with its own solver"
             )
         yield question, reply
-
-
-def _before_reply(messages: Iterable[Any]) -> list[Any]:
-    """The messages that a model was sent, without the one that it wrote."""
-    shown = list(messages)
-    return shown[:-1] if shown and shown[-1].role == "assistant" else shown
