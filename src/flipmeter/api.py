@@ -86,7 +86,7 @@ class Study(StudyFile):
 
     def show(self, item: int = 1, *, views: Sequence[str] = (), trust: bool = False) -> SideBySide:
         """The prompts of one test item beside the base, differences marked; items count from 1."""
-        from flipmeter.run.declared import Declared
+        from flipmeter.run.declared import why_fixed
         from flipmeter.run.results.single_items import views_of_item
         from flipmeter.study.grid import base_conditions, conditions
 
@@ -95,7 +95,7 @@ class Study(StudyFile):
         if not 1 <= item <= len(grid[0].items):
             raise Problem(f"no item {item}: the test set has {len(grid[0].items)} items")
         prompts = {name: prompt.text for name, prompt in views_of_item(grid, item - 1)}
-        declared = {one.view.name: Declared.of(one).why for one in grid}
+        declared = {one.view.name: why_fixed(one) for one in grid}
         return SideBySide(prompts, tuple(views), declared)
 
     def try_out(

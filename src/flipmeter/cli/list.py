@@ -107,7 +107,13 @@ def _write_dataset(
 
 def _kinds() -> dict[str, dict[str, str]]:
     """Every kind of part with the names in it and a line about each."""
-    return {"models": _models(), "factors": _levels()} | {
+    levels = {factor: ", ".join(_named(registry)) for factor, registry in factors.items()} | {
+        "shots": "demonstrations per class: 0, 1, 2, ...",
+        "layout": "cued, paper",
+        "word_reversal": "header, flipped",
+        "cardinality": "2 or 3, or a name under `merge`: neighbouring classes are merged",
+    }
+    return {"models": _models(), "factors": levels} | {
         kind: {name: _line(registry, name) for name in registry}
         for kind, registry in REGISTRIES.items()
     }
@@ -118,15 +124,6 @@ def _line(registry: Registry[Any], name: str) -> str:
     part = open_pipeline(name).traits if registry is pipelines else registry[name]
     package = registry.package(name)
     return about(part) if package == OURS else f"{about(part)} (from {package})"
-
-
-def _levels() -> dict[str, str]:
-    return {factor: ", ".join(_named(registry)) for factor, registry in factors.items()} | {
-        "shots": "demonstrations per class: 0, 1, 2, ...",
-        "layout": "cued, paper",
-        "word_reversal": "header, flipped",
-        "cardinality": "2 or 3, or a name under `merge`: neighbouring classes are merged",
-    }
 
 
 def _named(registry: Registry[Any]) -> Iterator[str]:

@@ -165,20 +165,18 @@ def study_of(
     limit: int | None,
     data_dir: Path | None,
 ) -> Study:
-    set_keys = dict(_change(change) for change in changes or [])
+    set_keys = {}
+    for text in changes or []:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise Problem(f"--set {text!r} has no value; write KEY=VALUE")
+        set_keys[key] = read_yaml(value, f"--set {key}: {value[:80]!r}")
     if models:
         set_keys["models"] = models
     if data:
         set_keys["datasets"] = data
     study = read_study(name, set_keys, data_dir=data_dir)
     return study if limit is None else study.limited(limit)
-
-
-def _change(text: str) -> tuple[str, Any]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise Problem(f"--set {text!r} has no value; write KEY=VALUE")
-    return key, read_yaml(value, f"--set {key}: {value[:80]!r}")
 
 
 def run_folder(out: Path | None, name: str) -> Path:

@@ -19,9 +19,6 @@ from flipmeter.study.grid import conditions, worlds
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-TRIED = 3
-"""Default number of items."""
-
 
 @dataclass(frozen=True, repr=False)
 class Trial(Printed):
@@ -73,11 +70,9 @@ class Trial(Printed):
         )
 
 
-def try_study(
-    study: Study, store: Store, n_items: int = TRIED, terms: Terms | None = None
-) -> Trial:
+def try_study(study: Study, store: Store, n_items: int) -> Trial:
     """Ask the first items of a study under every view, once each, at its base and its levels."""
-    terms = replace(terms or Terms(), budget=study.allowance)
+    terms = Terms(budget=study.allowance)
     datasets = study.load()
     grid = [
         replace(condition, items=condition.items[:n_items])

@@ -16,7 +16,7 @@ from flipmeter.base.files.parquet import collected
 from flipmeter.decide import open_pipeline
 from flipmeter.model import without_world
 from flipmeter.probe import place_order
-from flipmeter.run.declared import Declared
+from flipmeter.run.declared import orbits_of, why_fixed
 from flipmeter.run.rate import Evidence, Rated
 from flipmeter.run.record.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
 from flipmeter.types import (
@@ -210,14 +210,15 @@ def digest_bins(prompts: pl.DataFrame) -> pl.Series:
 def decision_table(rated: Sequence[Rated]) -> pl.DataFrame:
     """One row per decision; the shared part of a condition is repeated in every row."""
     shared: dict[int, Usage] = {}
-    declared: dict[int, Declared] = {}
+    declared: dict[int, tuple[Callable[[Item], str], str]] = {}
     for one in rated:
         if id(one.condition) not in shared:
             shared[id(one.condition)] = total_usage([found.reply.usage for found in one.shared])
-            declared[id(one.condition)] = Declared.of(one.condition)
+            declared[id(one.condition)] = orbits_of(one.condition), why_fixed(one.condition)
 
     def told(one: Rated) -> tuple[str, str]:
-        return declared[id(one.condition)].about(one.item)
+        orbit, why = declared[id(one.condition)]
+        return orbit(one.item), why
 
     rows = [
         (

@@ -178,7 +178,7 @@ class PredictionRows:
 
     def _placed(self, record: Record, dataset: str, row: dict[str, Any]) -> dict[str, Any]:
         """The places of the winner and of the better answer, if the answers were swapped."""
-        if view_of("swapped", self._conditions) not in self._views_told or self.is_ranked:
+        if self.is_ranked or not self._is_swapped:
             return {}
         task, view = self._tasks[dataset], row["view"]
         slot = self._number(record, "slot")
@@ -193,8 +193,9 @@ class PredictionRows:
         }
 
     @cached_property
-    def _views_told(self) -> set[str]:
-        return {view_of(name, self._conditions) for name in self._conditions}
+    def _is_swapped(self) -> bool:
+        views = {view_of(name, self._conditions) for name in self._conditions}
+        return view_of("swapped", self._conditions) in views
 
     @cached_property
     def _records(self) -> Collection[Record]:
