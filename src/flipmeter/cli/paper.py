@@ -126,10 +126,12 @@ def paper(
     if is_phase0:
         _show_phase0(_named_runs(runs or []), out, as_json=as_json)
         return
+    if size not in ("small", "full"):
+        raise Problem(f"no size named '{size}'{suggestion(size, ['small', 'full'])}")
     claims = chosen_claims(only or [])
     request = PaperRequest(
         models=tuple(models or [EMBEDDED]),
-        size=_size(size),
+        size=cast(Size, size),
         needed=needed_for(only or []),
         datasets=tuple(dataset or []),
         data_dir=data_dir,
@@ -172,12 +174,6 @@ def _show_phase0(runs: dict[Phase, list[Path]], out: Path | None, *, as_json: bo
         lambda: say("", warned(phase0_view(table, done.study.mode), warnings)),
         write=write_phase0,
     )
-
-
-def _size(name: str) -> Size:
-    if name not in ("small", "full"):
-        raise Problem(f"no size named '{name}'{suggestion(name, ['small', 'full'])}")
-    return cast(Size, name)
 
 
 def _asked(request: PaperRequest, claims: Sequence[str], folder: Path, store: Path) -> PaperAnswer:
