@@ -144,7 +144,7 @@ def _lay_out(
     """Test engines that were not tested yet, once it is known that the study can be asked."""
     raters = [one.rater for one in given] or study.raters()
     known = lay_out(study, datasets, recall_settled(raters, store), given)
-    if not known.untested:
+    if not any(found.is_there is None for found in known.tested.values()):
         return known
     watch_claim(study, known.grid, known.reproducible)
     return lay_out(study, datasets, wait_for(learn_settled(raters, store, listener)), given)
@@ -229,7 +229,9 @@ class Harvest:
         self._decisions.add(table)
         self._calls.add(call_table(evidence))
         self._prompts.add(prompt_table(one.call.prompt.script for _, one in evidence))
-        self._items.add_asked(evidence)
+        for condition, one in evidence:  # null texts are in no condition
+            if (item := one.call.ask.item).role != "test":
+                self._items.add(condition.dataset, [item])
         return table
 
     def facts(self, sized: Study, datasets: Sequence[Dataset]) -> dict[str, Any]:
@@ -258,7 +260,8 @@ class Harvest:
 
     def write(self, folder: Path, spills: Path, sized: Study, facts: Mapping[str, Any]) -> None:
         """Write a run folder, all at once: a run that fails leaves that of the last alone."""
-        self._items.add_grid(self._grid)
+        for one in self._grid:
+            self._items.add(one.dataset, (*one.demos, *one.calibration, *one.items))
         recipe = yaml.safe_dump(sized.model_dump(mode="json"), sort_keys=False)
         tables: dict[str, Callable[[], pl.LazyFrame]] = {
             ITEMS: lambda: self._items.table().lazy(),

@@ -23,10 +23,6 @@ class LaidOut:
     tested: Tested
 
     @property
-    def untested(self) -> list[Model]:
-        return [model for model, found in self.tested.items() if found.is_there is None]
-
-    @property
     def reproducible(self) -> list[str]:
         """The names of the raters whose replies are shown, or stated, to be reproducible."""
         shown = _shown(self.tested)

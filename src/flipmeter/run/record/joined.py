@@ -15,7 +15,6 @@ from flipmeter.base.files.parquet import collected
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import CALLS, DECISIONS
 from flipmeter.run.record.rows import CONDITION, DECISION, SCHEMAS
-from flipmeter.study.entries import ModelEntry
 from flipmeter.study.file import Study
 from flipmeter.types import Problem
 
@@ -106,32 +105,38 @@ def _refuse_other_studies(runs: Sequence[Run]) -> None:
 def _one_study(runs: Sequence[Run]) -> Study:
     _refuse_other_studies(runs)
     studies = [run.study for run in runs]
-    return studies[0].model_copy(
-        update={
-            "name": " + ".join(dict.fromkeys(study.name for study in studies)),
-            "models": _models(studies),
-            "panels": _by_name(studies, "panels"),
-            "datasets": _distinct(spec for study in studies for spec in study.datasets),
-            "seeds": _distinct(seed for study in studies for seed in study.seeds),
-            "vary": _lists(study.vary for study in studies),
-            "configs": _by_name(studies, "configs"),
-            "only_on": _lists(study.only_on for study in studies),
-            "vary_models": [],
-            "budget": None,
-            "until": None,
-        }
-    )
-
-
-def _models(studies: Sequence[Study]) -> list[str | ModelEntry]:
-    """The models by title; where one was asked, and how fast, may differ."""
-    named = _one_each(
+    # Where a model was asked, and how fast, may differ.
+    models = _one_each(
         (pair for study in studies for pair in zip(study.models, study.entries, strict=True)),
         name=lambda pair: str(pair[1].name or pair[1].model),
         same=lambda pair: pair[1].model,
         what="model",
     )
-    return [model for model, _ in named]
+    named = {
+        key: dict(
+            _one_each(
+                (pair for study in studies for pair in getattr(study, key).items()),
+                name=lambda pair: str(pair[0]),
+                same=lambda pair: pair[1],
+                what=key.removesuffix("s"),
+            )
+        )
+        for key in ("panels", "configs")
+    }
+    return studies[0].model_copy(
+        update={
+            "name": " + ".join(dict.fromkeys(study.name for study in studies)),
+            "models": [model for model, _ in models],
+            "datasets": _distinct(spec for study in studies for spec in study.datasets),
+            "seeds": _distinct(seed for study in studies for seed in study.seeds),
+            "vary": _lists(study.vary for study in studies),
+            "only_on": _lists(study.only_on for study in studies),
+            **named,
+            "vary_models": [],
+            "budget": None,
+            "until": None,
+        }
+    )
 
 
 def _one_each(
@@ -163,22 +168,12 @@ def _distinct(things: Iterable[Any]) -> list[Any]:
 
 
 def _lists(mappings: Iterable[Mapping[str, Sequence[Any]]]) -> dict[str, list[Any]]:
+    """Lists by name, those under one name added up."""
     found: dict[str, list[Any]] = {}
     for mapping in mappings:
         for name, values in mapping.items():
             found[name] = _distinct([*found.get(name, []), *values])
     return found
-
-
-def _by_name(studies: Sequence[Study], key: str) -> dict[str, Any]:
-    """The value of studies under a key, which must be the same in all that have it."""
-    named = _one_each(
-        (pair for study in studies for pair in getattr(study, key).items()),
-        name=lambda pair: str(pair[0]),
-        same=lambda pair: pair[1],
-        what=key.removesuffix("s"),
-    )
-    return dict(named)
 
 
 # --- the decisions ----------------------------------------------------------------------------

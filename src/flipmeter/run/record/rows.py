@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import chain, islice
+from itertools import groupby, islice
 from operator import itemgetter
 
 import polars as pl
@@ -207,31 +207,18 @@ def digest_bins(prompts: pl.DataFrame) -> pl.Series:
     return prompts["digest"].str.slice(0, 3).str.to_integer(base=16)
 
 
-def decision_table(rated: Sequence[Rated]) -> pl.DataFrame:
+def decision_table(rated: Iterable[Rated]) -> pl.DataFrame:
     """One row per decision; the shared part of a condition is repeated in every row."""
-    shared: dict[int, Usage] = {}
-    declared: dict[int, tuple[Callable[[Item], str], str]] = {}
-    for one in rated:
-        if id(one.condition) not in shared:
-            shared[id(one.condition)] = total_usage([found.reply.usage for found in one.shared])
-            declared[id(one.condition)] = orbits_of(one.condition), why_fixed(one.condition)
-
-    def told(one: Rated) -> tuple[str, str]:
-        orbit, why = declared[id(one.condition)]
-        return orbit(one.item), why
-
-    rows = [
-        (
-            *_decision_row(one, shared[id(one.condition)], about := told(one)),
-            *about,
-            *scored(one.condition.task.scale.span, one.decision.rank, one.item.gold),
-        )
-        for one in rated
-    ]
+    rows: list[tuple[object, ...]] = []
+    for _, some in groupby(rated, key=lambda one: id(one.condition)):
+        first, *others = some
+        shared = total_usage([found.reply.usage for found in first.shared])
+        orbit, why = orbits_of(first.condition), why_fixed(first.condition)
+        rows += [_decision_row(one, shared, orbit(one.item), why) for one in (first, *others)]
     return DECISION.table(rows)
 
 
-def _decision_row(one: Rated, shared: Usage, about: tuple[str, str]) -> tuple[object, ...]:
+def _decision_row(one: Rated, shared: Usage, orbit: str, why: str) -> tuple[object, ...]:
     condition, decision = one.condition, one.decision
     usage = total_usage([found.reply.usage for found in one.evidence])
     return (
@@ -246,7 +233,7 @@ def _decision_row(one: Rated, shared: Usage, about: tuple[str, str]) -> tuple[ob
         decision.probabilities,
         decision.label_mass,
         digest_of(
-            [f.call.prompt.digest for f in one.evidence if not f.call.draw], is_set=bool(about[0])
+            [f.call.prompt.digest for f in one.evidence if not f.call.draw], is_set=bool(orbit)
         ),
         condition.task.scale.n_ranks,
         one.evidence[0].call.prompt.labels if one.evidence else "",
@@ -262,6 +249,8 @@ def _decision_row(one: Rated, shared: Usage, about: tuple[str, str]) -> tuple[ob
         *(shared.prompt, shared.cached, shared.completion, shared.reasoning),
         condition.task.scale.nominal,
         *_placed(one),
+        *(orbit, why),
+        *scored(condition.task.scale.span, decision.rank, one.item.gold),
     )
 
 
@@ -447,20 +436,9 @@ class ItemTable:
     def __init__(self) -> None:
         self._seen: dict[tuple[str, Role], dict[str, Item]] = {}
 
-    def add_grid(self, grid: Iterable[Condition]) -> None:
-        for condition in grid:
-            for item in chain(condition.demos, condition.calibration, condition.items):
-                self._add(condition.dataset, item)
-
-    def add_asked(self, found: Iterable[tuple[Condition, Evidence]]) -> None:
-        """Add what pipelines asked about that is in no condition: null texts."""
-        for condition, evidence in found:
-            item = evidence.call.ask.item
-            if item.role != "test":
-                self._add(condition.dataset, item)
-
-    def _add(self, dataset: str, item: Item) -> None:
-        self._seen.setdefault((dataset, item.role), {}).setdefault(item.id, item)
+    def add(self, dataset: str, items: Iterable[Item]) -> None:
+        for item in items:
+            self._seen.setdefault((dataset, item.role), {}).setdefault(item.id, item)
 
     def table(self) -> pl.DataFrame:
         """A row for every item, by dataset, role and id."""
