@@ -126,7 +126,6 @@ def _sat(member: Condition, jury: Jury, repeat: int) -> Condition:
 
 
 def jury_identity(jury: Jury) -> str:
-    """The identity of a jury."""
     return f"{jury.by} of {', '.join(jury.members)}"
 
 

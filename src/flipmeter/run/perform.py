@@ -52,6 +52,9 @@ from flipmeter.run.record.generation import (
 )
 from flipmeter.run.record.heartbeat import PROGRESS, Heartbeat, read_beat
 from flipmeter.run.record.rows import (
+    CALL,
+    DECISION,
+    PROMPT,
     EvidenceOnce,
     ItemTable,
     call_table,
@@ -175,9 +178,9 @@ class Harvest:
     def open(self, spills: Path, grid: Sequence[Condition]) -> None:
         """Make room for rows, in the order of a grid, however it is split."""
         places = grid_places(self._bench.grid(grid))
-        self._decisions = Spill(spills, "decisions", decision_table([]), places)
-        self._calls = Spill(spills, "calls", call_table([]), places)
-        self._prompts = Spill(spills, "prompts", prompt_table([]), digest_bins, distinct="digest")
+        self._decisions = Spill(spills, "decisions", DECISION.table(), places)
+        self._calls = Spill(spills, "calls", CALL.table(), places)
+        self._prompts = Spill(spills, "prompts", PROMPT.table(), digest_bins, distinct="digest")
 
     async def ask(
         self,

@@ -159,16 +159,17 @@ class _Notes:
             return f"replies are not reproducible ({found.how}), so every view is repeated"
         passed = replace(found, is_there=True)
         best = plan_first_round(self.study, self.store, dict.fromkeys(self.first.tested, passed))
-        n_fewer = self._n_asked(self.first, identities) - self._n_asked(best, identities)
+        asked = [
+            [request.key for request in one.plan.requests if request.model in identities]
+            for one in (self.first, best)
+        ]
+        now, then = (len(keys) - len(self.store.among(keys)) for keys in asked)
+        n_fewer = now - then
         fewer = f" and, if they are, sends {n_fewer:,} fewer requests" if n_fewer else ""
         return (
             f"whether replies are reproducible is {found.how}, so every view counts as "
             f"repeated; `flipmeter run` tests it first{fewer}"
         )
-
-    def _n_asked(self, first: FirstRound, identities: Sequence[str]) -> int:
-        asked = [request.key for request in first.plan.requests if request.model in identities]
-        return len(asked) - len(self.store.among(asked))
 
     def _outdated(self, former: str, identities: Sequence[str]) -> Iterator[str]:
         missing = (r for r in self.first.plan.requests if r.key not in self.stored)

@@ -143,7 +143,9 @@ class Heartbeat:
         ledger, rates = self.ledger, list[InterimRate]()
         with suppress(RuntimeError):  # what is counted grew meanwhile: the next beat tells
             rates = self.listener.interim.rates(MOST_RATES)
-        self._recent.append((time.monotonic(), ledger.asked))
+        now = time.monotonic()
+        gates = [(name, one.limiter, one.next_start) for name, one in dict(self.gates).items()]
+        self._recent.append((now, ledger.asked))
         (begin, before), (end, after) = self._recent[0], self._recent[-1]
         prices = [(price.prompt, price.completion) for price in self.prices]
         return Beat(
@@ -164,7 +166,10 @@ class Heartbeat:
             is_dearest=len(set(prices)) > 1,
             decided=self.decided,
             faults=dict(self.faults),
-            doors=[_door(server, gate) for server, gate in dict(self.gates).items()],
+            doors=[
+                Door(server, at.in_use, at.permits, at.limit, at.was_crowded, max(0.0, start - now))
+                for server, at, start in gates
+            ],
             rates=rates,
             unread=dict(self.listener.interim.faults),
         )
@@ -178,9 +183,3 @@ class Heartbeat:
             max(price.completion for price in self.prices),
         )
         return dearest.of(self.ledger.prompt_tokens, self.ledger.completion_tokens)
-
-
-def _door(server: str, gate: ServerGate) -> Door:
-    limiter = gate.limiter
-    pause = max(0.0, gate.next_start - time.monotonic())
-    return Door(server, limiter.in_use, limiter.permits, limiter.limit, limiter.was_crowded, pause)

@@ -79,7 +79,7 @@ class Predictions(Run):
 
     @cached_property
     def study(self) -> Study:
-        names = {column: self._distinct(column) for column in ("rater", "dataset", "seed")}
+        names: dict[str, list[Any]] = {one: self.named(one) for one in ("rater", "dataset", "seed")}
         study = Study(
             models=names["rater"],
             datasets=names["dataset"],
@@ -107,7 +107,7 @@ class Predictions(Run):
                     "n_items": self.decisions.filter(dataset=name)["item"].n_unique(),
                     "notes": [*self._reading.notes, *_absences(self.decisions, name)],
                 }
-                for name in self._distinct("dataset")
+                for name in self.named("dataset")
             },
         }
 
@@ -122,9 +122,6 @@ class Predictions(Run):
     @property
     def _greedy(self) -> list[str]:
         return []
-
-    def _distinct(self, column: str) -> list[Any]:
-        return self.decisions[column].unique(maintain_order=True).to_list()
 
 
 TableScale = Sequence[str] | Mapping[str, float]
