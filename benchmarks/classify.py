@@ -23,7 +23,8 @@ from goals import Goal, show_goals
 from rich.console import Console
 from rich.table import Table
 
-from flipmeter.model import Ledger, Store, World, latents
+from flipmeter.model import Store, World, latents
+from flipmeter.run.interim import Listener, Terms
 from flipmeter.ship.card import Card
 from flipmeter.ship.classify import Job, classify
 from flipmeter.study.entries import TaskEntry
@@ -60,10 +61,11 @@ def mebibytes() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-class Watch:
+class Watch(Listener):
     """Notes memory and time every so many replies."""
 
     def __init__(self, every: int) -> None:
+        super().__init__()
         self.every, self.n_replies = every, 0
         self.held: list[float] = []
         self.seconds: list[float] = []
@@ -98,9 +100,7 @@ def main() -> int:
         del frame, rows
         job = Job(source, out, "body")
         with Store(Path(folder) / "replies.sqlite") as store:
-            work = classify(
-                rater, job, store, world=known, ledger=Ledger(), on_reply=watch.on_reply
-            )
+            work = classify(rater, job, store, Terms(listener=watch), world=known)
             done = asyncio.run(work)
         with out.open("rb") as file:
             n_lines = sum(1 for _ in file) - 1

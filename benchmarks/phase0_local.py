@@ -29,6 +29,7 @@ from flipmeter.data import load
 from flipmeter.measure import phase0_table
 from flipmeter.model import Backend, Ledger, Store, open_backend
 from flipmeter.report import phase0_view, tokens_table
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, find_study, read_study
@@ -116,7 +117,7 @@ def main() -> None:
         for name in ("phase0a", "phase0b"):
             ledger, start = Ledger(), time.perf_counter()
             study = study_for(name, chosen.data_dir, chosen.embedded)
-            done[name] = perform(study, out / name, store, ledger=ledger)
+            done[name] = perform(study, out / name, store, Terms(ledger))
             seconds = time.perf_counter() - start
             print(f"{name}: {ledger.asked} requests in {seconds:.0f} s, {ledger.failed} failed")
     table = phase0_table(done["phase0a"].estimates, done["phase0b"].estimates)

@@ -23,6 +23,7 @@ from goals import Goal, show_goals
 from peers_study import Question, questions
 
 from flipmeter.model import Ledger, Store
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.study.file import Study, read_study
 
@@ -50,7 +51,7 @@ def measure(base_url: str, connections: int, n_items: int) -> Cost:
         asked = study(base_url, connections, n_items)
         with timed(lambda *cost: found.append(Cost(*cost)), "perform") as counts:
             ledger = Ledger()
-            perform(asked, Path(folder) / "run", store, ledger=ledger)
+            perform(asked, Path(folder) / "run", store, Terms(ledger))
             counts.append(ledger.asked)
     return found[0]
 

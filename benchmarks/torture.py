@@ -37,6 +37,7 @@ from rich.table import Table
 
 from flipmeter.__main__ import main as flipmeter
 from flipmeter.model import Store
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import MANIFEST, read_manifest, verify
@@ -272,7 +273,9 @@ class Ordeal:
         if size not in CLEAN:
             with Process(self.folder / "ledger-of-clean") as server, Store() as store:
                 study = study_of(server.url, *size)
-                CLEAN[size] = table(perform(study, self.folder / "clean", store, anyway=True))
+                CLEAN[size] = table(
+                    perform(study, self.folder / "clean", store, Terms(anyway=True))
+                )
         return CLEAN[size]
 
 
@@ -529,7 +532,7 @@ def _damaged_store(ordeal: Ordeal, copy: Path, harm: Damage, expected: Rows) -> 
     harm(path, ordeal.chance)
     try:
         with Store(path) as store:
-            run = perform(ordeal.study, copy / "run", store, anyway=True)
+            run = perform(ordeal.study, copy / "run", store, Terms(anyway=True))
         return "equal" if table(run) == expected else "a damaged store changed the table"
     except Problem as problem:
         return "refused" if path.name in str(problem) else "a damaged store is not named"

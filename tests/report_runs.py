@@ -10,6 +10,7 @@ import polars as pl
 
 from changed_runs import changed
 from flipmeter.model import Store
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.study.file import read_study
@@ -42,7 +43,7 @@ def simulated(folder: Path, store: Store | None = None, **changes: Any) -> Run:
         "base": {"shots": 1},
     }
     study = read_study({**content, **changes})
-    return perform(study, folder, Store() if store is None else store, anyway=True)
+    return perform(study, folder, Store() if store is None else store, Terms(anyway=True))
 
 
 def hostile(folder: Path) -> Run:

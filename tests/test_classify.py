@@ -27,6 +27,7 @@ from flipmeter.base.problem import Incomplete
 from flipmeter.data import load
 from flipmeter.data.tables import stream_rows
 from flipmeter.model import Budget, Ledger, Store
+from flipmeter.run.interim import Terms
 from flipmeter.ship.card import Card, read_card, write_card
 from flipmeter.ship.classify import COLUMNS, Job, LabelCounts, classify
 from flipmeter.ship.select import select
@@ -61,10 +62,22 @@ def labelled(path: Path) -> list[dict[str, Any]]:
         return list(csv.DictReader(file))
 
 
-def do(card: Card, job: Job, store: Store | None = None, **options: Any) -> LabelCounts:
+def do(
+    card: Card,
+    job: Job,
+    store: Store | None = None,
+    *,
+    ledger: Ledger | None = None,
+    budget: Budget | None = None,
+    on_reply: Callable[[Request, Reply], None] | None = None,
+    **options: Any,
+) -> LabelCounts:
     known = card.world() if card.selected else None
-    work = classify(card, job, Store() if store is None else store, world=known, **options)
-    return asyncio.run(work)
+    terms = Terms(ledger or Ledger(), budget)
+    if on_reply is not None:
+        terms.listener.on_reply = on_reply  # type: ignore[method-assign]
+    replies = Store() if store is None else store
+    return asyncio.run(classify(card, job, replies, terms, world=known, **options))
 
 
 # Labels

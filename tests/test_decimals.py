@@ -28,10 +28,11 @@ from flipmeter.parse import parse
 from flipmeter.probe import contrasts_of
 from flipmeter.report.page import render_page
 from flipmeter.report.sentences import lean_text
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import writer
 from flipmeter.run.record.received import check_table
-from flipmeter.run.record.rows import ADDED
+from flipmeter.run.record.rows import DECISION
 from flipmeter.run.results.aspects import aspects_of
 from flipmeter.run.results.gather import differences, flips_of, gather
 from flipmeter.run.results.summary import summary
@@ -552,7 +553,7 @@ def test_a_callable_that_says_no_number_is_an_error_of_that_reply(
     write("rater.py", "def rate(question):\n    return float('nan')\n")
     study = rating(write, models="python/rater.py:rate", probes=["placement"])
     with Store() as store:
-        run = perform(study, tmp_path / "run", store=store, anyway=True)
+        run = perform(study, tmp_path / "run", store, Terms(anyway=True))
     assert {*run.decisions["fault"]} == {"error"}
 
 
@@ -569,7 +570,7 @@ def test_a_run_of_before_there_were_scores_is_read(write: Write, tmp_path: Path)
     )
     run = done(study, tmp_path)
     old = tmp_path / "old.parquet"
-    run.decisions.drop(ADDED).write_parquet(old)
+    run.decisions.drop(one.name for one in DECISION.columns if one.since > 3).write_parquet(old)
     assert check_table(old.rename(old.with_name("decisions.parquet")))
 
 

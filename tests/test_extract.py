@@ -15,6 +15,7 @@ from flipmeter.model import Store
 from flipmeter.parse import parse
 from flipmeter.parse.extraction import extract, read_path
 from flipmeter.probe.probes import natural
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
 from flipmeter.study.grid import conditions
@@ -137,5 +138,5 @@ def test_a_study_reads_its_replies_by_pattern(tmp_path: Path) -> None:
         study = read_study({**content, "answer": {"regex": regex}})
         assert {c.rater.extract for c in conditions(study)} == {Extract(regex=regex)}
         with Store(tmp_path / "replies.sqlite") as store:
-            run = perform(study, tmp_path / "run", store, anyway=True)
+            run = perform(study, tmp_path / "run", store, Terms(anyway=True))
         assert set(run.decisions["fault"]) == faults

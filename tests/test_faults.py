@@ -23,6 +23,7 @@ import yaml
 from flipmeter.cli.asking import resumable
 from flipmeter.model import Ledger, Store
 from flipmeter.model.engine.pool import PERSISTENCE
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
@@ -79,7 +80,7 @@ def study_at(url: str, size: dict[str, Any] = SMALL) -> Study:
 def performed(study: Study, folder: Path, ledger: Ledger | None = None) -> Run:
     """Perform a study in a folder that also holds its replies."""
     with Store(folder / "replies.sqlite") as store:
-        return perform(study, folder / "run", store, ledger=ledger, anyway=True)
+        return perform(study, folder / "run", store, Terms(ledger or Ledger(), anyway=True))
 
 
 def table(run: Run) -> list[tuple[object, ...]]:

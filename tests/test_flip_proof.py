@@ -22,7 +22,7 @@ from flipmeter.model.backends.sim.sim import latents, worth_of
 from flipmeter.model.backends.sim.tilts import SIMS
 from flipmeter.probe import order_demos, place_order, probes
 from flipmeter.registry import OURS
-from flipmeter.run.declared import Declared
+from flipmeter.run.declared import orbits_of
 from flipmeter.run.rate import Rating, seat
 from flipmeter.study.entries import DecodingEntry
 from flipmeter.study.raters import make_rater
@@ -204,7 +204,7 @@ def _exchanged(item: Item, places: Places, view: View) -> Item:
 def declared(condition: Condition, one: View, other: View) -> bool:
     """Whether a pipeline declares that two views agree, on all items."""
     keys = [
-        [Declared.of(replace(condition, view=view)).orbit(item) for item in condition.items]
+        [orbits_of(replace(condition, view=view))(item) for item in condition.items]
         for view in (one, other)
     ]
     return keys[0] == keys[1] and all(keys[0])

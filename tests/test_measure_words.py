@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from flipmeter.measure import measure, verdicts
 from flipmeter.model import Store
 from flipmeter.report import reading_lines
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.study.file import read_study
@@ -145,7 +146,7 @@ def run_of(folder: Path, **changes: Any) -> Run:
     content = {"models": ["sim/honest"], "datasets": ["reviews"], "test_size": 30, "repeats": 1}
     study = read_study({**content, "probes": ["label_order"], **changes})
     with Store() as store:
-        return perform(study, folder, store, anyway=True)
+        return perform(study, folder, store, Terms(anyway=True))
 
 
 WORDS = "label_format=natural_language"

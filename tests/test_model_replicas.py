@@ -22,6 +22,7 @@ from flipmeter.model import Engine, Ledger, Store, identity_of
 from flipmeter.model.engine.pool import PERSISTENCE
 from flipmeter.model.engine.replicas import WORTH_HALVING, Fleet, Rota
 from flipmeter.model.names import open_backend
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
@@ -318,7 +319,7 @@ def test_two_replicas_give_the_table_of_one(tmp_path: Path) -> None:
         run = perform(study_at([a.url, b.url]), tmp_path / "two", store)
         n_asked = len(a.asked) + len(b.asked)
         again = Ledger()
-        perform(study_at([b.url]), tmp_path / "again", store, ledger=again)
+        perform(study_at([b.url]), tmp_path / "again", store, Terms(again))
         alone = perform(study_at(a.url), tmp_path / "one", Store())
     assert n_asked == 420
     assert again.asked == 0
@@ -345,7 +346,7 @@ def test_a_replica_killed_in_the_middle_costs_nothing(
         killer = threading.Thread(target=kill_later)
         killer.start()
         with Store(tmp_path / "replies.sqlite") as store:
-            run = perform(study_at([a.url, b.url]), tmp_path / "run", store, ledger=ledger)
+            run = perform(study_at([a.url, b.url]), tmp_path / "run", store, Terms(ledger))
             stored = [n for (n,) in store.read("SELECT prompt_tokens FROM replies")]
         killer.join()
         answers = Counter(number for one in (a, b) for is_good, number in one.lines() if is_good)

@@ -17,6 +17,7 @@ from flipmeter.probe import expand, order_demos, probes
 from flipmeter.probe.probes import natural
 from flipmeter.prompt import read_template
 from flipmeter.prompt.pointwise import render
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import writer
 from flipmeter.study.file import Study, read_study
@@ -269,7 +270,7 @@ def test_a_prompt_in_which_nothing_moves_is_told_before_and_after(
     assert note.startswith("sim/honest on reviews: its prompt shows nothing that the probes move")
     assert not [*unmoved_notes(other := study_with(write, prompt="a.md"), conditions(other))]
     with Store() as store:
-        run = perform(study, tmp_path / "run", store, anyway=True)
+        run = perform(study, tmp_path / "run", store, Terms(anyway=True))
     assert "could not be measured: no contrast has all of its views." in str(fm.Run(run.folder))
 
 

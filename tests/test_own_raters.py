@@ -18,6 +18,7 @@ from flipmeter.model.backends.user_code import find_callable
 from flipmeter.probe.probes import natural, reversed_order
 from flipmeter.prompt import label_formats
 from flipmeter.prompt.question import question
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.study.file import read_study
@@ -131,7 +132,7 @@ def raters(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str
 def performed(tmp_path: Path, model: Any, **keys: Any) -> Run:
     content = {"models": [model], "datasets": ["reviews"], "test_size": 10, "repeats": 1, **keys}
     with Store(tmp_path / "replies.sqlite") as store:
-        return perform(read_study(content), tmp_path / "run", store, anyway=True)
+        return perform(read_study(content), tmp_path / "run", store, Terms(anyway=True))
 
 
 def rate_of(run: Run, contrast: str) -> float:
@@ -232,7 +233,7 @@ def test_a_budget_of_calls_holds(raters: str, tmp_path: Path) -> None:
     keys: dict[str, Any] = {"budget": {"calls": 4}, "test_size": 10, "datasets": ["reviews"]}
     study = read_study({"models": f"{raters}:by_class", **keys})
     with Store(tmp_path / "replies.sqlite") as store, pytest.raises(OutOfBudget):
-        perform(study, tmp_path / "run", store, ledger=ledger)
+        perform(study, tmp_path / "run", store, Terms(ledger))
     assert len(find_callable("raters.py:by_class").__globals__["CALLS"]) == 4
 
 

@@ -21,6 +21,7 @@ from flipmeter.model import Store
 from flipmeter.parse import parse
 from flipmeter.probe import show
 from flipmeter.probe.orders import place_orders
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.preview import preview
 from flipmeter.run.rate import writer
@@ -415,7 +416,7 @@ def test_a_number_of_draws_is_checked(name: str) -> None:
 def test_an_unreadable_order_leaves_no_class(write: Write, tmp_path: Path) -> None:
     study = judge(write, models="sim/refusing?refuse=1", pipeline="pair+agree")
     with Store() as store:
-        decisions = perform(study, tmp_path / "run", store=store, anyway=True).decisions
+        decisions = perform(study, tmp_path / "run", store, Terms(anyway=True)).decisions
     assert decisions["rank"].unique().to_list() == [0]
     assert decisions["fault"].unique().to_list() == ["refused"]
 

@@ -19,6 +19,7 @@ from conftest import FIVE, Cli
 from flipmeter.decide import settle_jury
 from flipmeter.model import Ledger, Store
 from flipmeter.report.page import render_page
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.results.gather import differences, gather
 from flipmeter.study.file import Study, read_study
@@ -48,7 +49,7 @@ def judged(write: Write, **keys: Any) -> Study:
 
 def done(study: Study, folder: Path, ledger: Ledger | None = None) -> Any:
     with Store() as store:
-        return perform(study, folder / "run", store=store, ledger=ledger)
+        return perform(study, folder / "run", store, Terms(ledger or Ledger()))
 
 
 # --- how a panel decides ------------------------------------------------------------------------

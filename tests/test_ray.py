@@ -17,6 +17,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from flipmeter.model import Engine, Ledger, RayBackend, Store, World, open_backend
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import first_round, seat
 from flipmeter.run.record.folder import Run
@@ -84,7 +85,7 @@ def study(model: str, n_items: int = 20, **changes: Any) -> Study:
 
 def run_of(asked: Study, folder: Path, *, on: str | None = None) -> Run:
     with Store(folder / "replies.sqlite") as store:
-        return perform(asked, folder / "run", store, on=on)
+        return perform(asked, folder / "run", store, Terms(on=on))
 
 
 def assert_same(here: Run, there: Run, *, but: Sequence[str] = ()) -> None:
@@ -136,7 +137,7 @@ def test_a_second_run_asks_nothing_and_needs_no_actor(tmp_path: Path) -> None:
     ledger = Ledger()
     nowhere = study("sim/honest", ray={"resources": {"unobtainium": 1}, "patience": 0.1})
     with Store(tmp_path / "replies.sqlite") as store:
-        second = perform(nowhere, tmp_path / "again", store, ledger=ledger, on="ray")
+        second = perform(nowhere, tmp_path / "again", store, Terms(ledger, on="ray"))
     assert ledger.asked == 0
     assert_frame_equal(first.decisions, second.decisions)
 

@@ -19,6 +19,7 @@ import yaml
 
 from flipmeter.base.problem import Incomplete
 from flipmeter.model import Store
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.ship.card import Card, write_card
@@ -250,7 +251,7 @@ def test_a_program_gets_an_error_that_says_where_its_replies_are(tmp_path: Path)
             pytest.raises(Incomplete, match="replies are saved in"),
             Store(tmp_path / STORE) as one,
         ):
-            perform(study, tmp_path / "run", one, anyway=True)
+            perform(study, tmp_path / "run", one, Terms(anyway=True))
         with Store(tmp_path / STORE) as other:
             assert len(other) == len(server.bodies)
 

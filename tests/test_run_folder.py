@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,21 @@ from flipmeter.model import Store
 from flipmeter.model.backends.family import backends
 from flipmeter.report import write_report
 from flipmeter.run.perform import perform
+from flipmeter.run.record import generation
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import (
     CALLS,
     DECISIONS,
     FILES,
+    FORMAT,
     ITEMS,
     MANIFEST,
+    OLDEST,
     PROMPTS,
     commit,
     verify,
 )
+from flipmeter.run.record.rows import SCHEMAS, Column
 from flipmeter.run.results.gather import gather
 from flipmeter.ship.select import select
 from flipmeter.study.file import read_study
@@ -247,6 +252,36 @@ def test_a_folder_of_the_earlier_format_is_refused_in_one_sentence(tmp_path: Pat
         f"{tmp_path} was made by an earlier version; run the study again: replies are stored and "
         "nothing is paid twice"
     )
+
+
+@pytest.mark.parametrize("name", [DECISIONS, ITEMS])
+def test_a_folder_without_a_later_column_is_older_not_damaged(tmp_path: Path, name: str) -> None:
+    run = simulated(tmp_path / "run", test_size=5, probes=["label_order"])
+    verdicts = run.verdicts
+    later = [one.name for one in SCHEMAS[name].columns if one.since > OLDEST]
+    table = run.scan(name).collect().drop(later)
+    now = changed(run.folder, **{name.removesuffix(".parquet"): table})
+    with pytest.raises(Problem, match=f"has no column '{later[0]}'"):
+        now.scan(name)
+    content = {**json.loads((run.folder / MANIFEST).read_bytes()), "format": OLDEST}
+    sealed = json.dumps({**content, "seal": generation._seal(content)})
+    (run.folder / MANIFEST).write_text(sealed, encoding="utf-8")
+    older = Run(run.folder)
+    assert older.manifest.format == OLDEST
+    assert older.scan(name).select(later).collect().null_count().row(0) == (len(table),) * len(
+        later
+    )
+    assert older.verdicts.equals(verdicts)
+
+
+def test_a_column_to_come_has_its_default_in_folders_of_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = simulated(tmp_path / "run", test_size=5, probes=["label_order"])
+    mood = Column("mood", since=FORMAT + 1, default="calm")
+    schema = replace(SCHEMAS[DECISIONS], columns=(*SCHEMAS[DECISIONS].columns, mood))
+    monkeypatch.setitem(SCHEMAS, DECISIONS, schema)
+    assert {*Run(run.folder).decisions["mood"]} == {"calm"}
 
 
 def test_a_folder_of_a_later_format_asks_for_an_update(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from flipmeter.parse import counted, parse
 from flipmeter.prompt import posing
 from flipmeter.prompt.pointwise import render
 from flipmeter.run.fallbacks import adapted
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.preview import preview
 from flipmeter.run.record.folder import Run
@@ -42,7 +43,7 @@ def study(**changes: Any) -> Study:
 
 
 def performed(folder: Path, **changes: Any) -> Run:
-    return perform(study(**changes), folder / "run", Store(), anyway=True)
+    return perform(study(**changes), folder / "run", Store(), Terms(anyway=True))
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30))

@@ -21,6 +21,7 @@ from flipmeter.decide import open_pipeline
 from flipmeter.decide.pipelines.pipeline import pipelines
 from flipmeter.model import Ledger, Store
 from flipmeter.run import rate
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.record import spill
 from flipmeter.run.record.folder import Run
@@ -36,18 +37,20 @@ from pathlib import Path
 from flipmeter.run import rate
 from flipmeter.run.record import spill
 from flipmeter.model import Store
+from flipmeter.run.interim import Listener, Terms
 from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
 
 rate.LOT = spill.MANY = 300
 folder = Path(sys.argv[1])
 
-def on_reply(request, reply):
-    if len(list((folder / "run").glob(".spill.*/decisions-1.parquet"))):
-        os.kill(os.getpid(), signal.SIGKILL)
+class Killer(Listener):
+    def on_reply(self, request, reply):
+        if len(list((folder / "run").glob(".spill.*/decisions-1.parquet"))):
+            os.kill(os.getpid(), signal.SIGKILL)
 
 with Store(folder / "replies.sqlite") as store:
-    perform(read_study(Path(sys.argv[2])), folder / "run", store, on_reply=on_reply)
+    perform(read_study(Path(sys.argv[2])), folder / "run", store, Terms(listener=Killer()))
 """
 STUDY = {
     "models": ["sim/biased-noisy"],
@@ -139,10 +142,10 @@ def test_items_of_one_condition_in_many_lots_write_the_same_bytes(
     is_judge = open_pipeline(name).traits.moves == "pair"
     small = STUDY | {"test_size": 12, "seeds": [0]}
     asked = read_study((JUDGE if is_judge else small) | {"pipeline": name})
-    whole = perform(asked, tmp_path / "whole", Store(), anyway=True)
+    whole = perform(asked, tmp_path / "whole", Store(), Terms(anyway=True))
     monkeypatch.setattr(rate, "LOT", 20)
     monkeypatch.setattr(spill, "MANY", 50)
-    cut = perform(asked, tmp_path / "cut", Store(), anyway=True)
+    cut = perform(asked, tmp_path / "cut", Store(), Terms(anyway=True))
     assert len(list(rate.lots(conditions(asked), None))) > 1
     assert_same_files(whole.folder, cut.folder)
 
@@ -170,7 +173,7 @@ def test_a_run_that_is_killed_loses_nothing_and_is_not_taken_for_one(
     ledger = Ledger()
     with Store(tmp_path / "replies.sqlite") as store:
         n_stored = len(store)
-        run = perform(study(), folder, store, ledger=ledger)
+        run = perform(study(), folder, store, Terms(ledger))
     assert 0 < n_stored == ledger.stored
     assert ledger.asked == whole.environment["asked"]["asked"] - n_stored
     assert_same_files(whole.folder, run.folder)

@@ -597,12 +597,15 @@ def test_a_run_leaves_beats_while_it_lasts_and_none_after(
 
 
 def simulated_watching(folder: Path, watch: Callable[[Request, Reply], None]) -> Run:
+    from flipmeter.run.interim import Terms
     from flipmeter.run.perform import perform
     from flipmeter.study.file import read_study
 
     content = {"name": "simulated", "models": ["sim/honest"], "datasets": ["reviews"]}
     study = read_study({**content, "test_size": 20, "base": {"shots": 1}})
-    return perform(study, folder, Store(), on_reply=watch)
+    terms = Terms()
+    terms.listener.on_reply = watch  # type: ignore[method-assign]
+    return perform(study, folder, Store(), terms)
 
 
 def test_a_run_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from flipmeter.measure import worst_first
 from flipmeter.measure.inference.sequential.bets import share_bounds
-from flipmeter.model import Store
-from flipmeter.run.interim import Interim, InterimRate
+from flipmeter.model import Ledger, Store
+from flipmeter.run.interim import InterimRate, Terms
 from flipmeter.run.perform import perform
+from flipmeter.run.progress import Meter
 from flipmeter.run.record.folder import Run
 from flipmeter.run.results.changed_items import FIRST, SECOND, changed_items
 from flipmeter.run.results.gather import differences, gather
@@ -179,15 +180,9 @@ def test_bounds_close_in_on_the_rate() -> None:
 def test_replies_are_counted_once_for_every_item(tmp_path: Path) -> None:
     study = {"name": "two seeds", "models": ["sim/first-slot?strength=5"], "datasets": ["reviews"],
              "test_size": 30, "seeds": [0, 1], "base": {"shots": 1}}  # fmt: skip
-    interim = Interim()
-    perform(
-        read_study(study),
-        tmp_path / "r",
-        Store(),
-        anyway=True,
-        interim=interim,
-        on_reply=lambda *_: None,
-    )
+    meter = Meter(Ledger())
+    perform(read_study(study), tmp_path / "r", Store(), Terms(listener=meter, anyway=True))
+    interim = meter.interim
     rates = {one.contrast: one for one in interim.rates(40)}
     assert rates["P1"].n == Run(tmp_path / "r").decisions["item"].n_unique()
     assert rates["P1"].k > 3

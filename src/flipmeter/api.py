@@ -14,8 +14,9 @@ import asyncio
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -86,7 +87,7 @@ class Study(StudyFile):
 
     def show(self, item: int = 1, *, views: Sequence[str] = (), trust: bool = False) -> SideBySide:
         """The prompts of one test item beside the base, differences marked; items count from 1."""
-        from flipmeter.run.declared import Declared
+        from flipmeter.run.declared import why_fixed
         from flipmeter.run.results.single_items import views_of_item
         from flipmeter.study.grid import base_conditions, conditions
 
@@ -95,7 +96,7 @@ class Study(StudyFile):
         if not 1 <= item <= len(grid[0].items):
             raise Problem(f"no item {item}: the test set has {len(grid[0].items)} items")
         prompts = {name: prompt.text for name, prompt in views_of_item(grid, item - 1)}
-        declared = {one.view.name: Declared.of(one).why for one in grid}
+        declared = {one.view.name: why_fixed(one) for one in grid}
         return SideBySide(prompts, tuple(views), declared)
 
     def try_out(
@@ -135,27 +136,21 @@ class Study(StudyFile):
         rater whose first replies cannot be read is stopped, unless `anyway`.
         """
         from flipmeter.model import Ledger, Store
+        from flipmeter.run.interim import Listener, Terms
         from flipmeter.run.perform import perform
         from flipmeter.run.progress import Meter
 
         where = named(Path(folder)) if folder is not None else RUNS / self.name
         ledger = ledger or Ledger()
-        go = partial(perform, self, where, ledger=ledger, on=on, anyway=anyway)
-        has_terminal = sys.stderr is not None and sys.stderr.isatty()
-        if is_quiet if is_quiet is not None else not has_terminal:
-            with trusting(trust, trust_hosts):
-                return Run.of(go(store) if isinstance(store, Store) else _in_store(store, go))
-        with trusting(trust, trust_hosts), Meter(ledger) as meter:
-            shown = partial(
-                go,
-                on_reply=meter.on_reply,
-                on_fetch=meter.on_fetch,
-                on_test=meter.on_test,
-                on_plan=meter.on_plan,
-                on_note=meter.on_note,
-                interim=meter.interim,
-            )
-            return Run.of(shown(store) if isinstance(store, Store) else _in_store(store, shown))
+        if is_quiet is None:
+            is_quiet = sys.stderr is None or not sys.stderr.isatty()
+        with (
+            trusting(trust, trust_hosts),
+            nullcontext(Listener()) if is_quiet else Meter(ledger) as listener,
+            nullcontext(store) if isinstance(store, Store) else Store(_given(store)) as replies,
+        ):
+            terms = Terms(ledger, listener=listener, on=on, anyway=anyway)
+            return Run.of(perform(self, where, replies, terms))
 
     async def arun(self, folder: StrPath | None = None, **options: Any) -> Run:
         """`run` for async code; if cancelled, it waits for replies under way."""
@@ -175,14 +170,6 @@ class Study(StudyFile):
 def _given(store: StrPath) -> Path:
     """The path of a store, which is the user's unless it is the default."""
     return Path(store) if Path(store) == STORE else named(Path(store))
-
-
-def _in_store(path: StrPath, go: Any) -> RunFolder:
-    from flipmeter.model import Store
-
-    with Store(_given(path)) as replies:
-        found: RunFolder = go(replies)
-    return found
 
 
 def read_study(
@@ -254,11 +241,32 @@ class Run(Printed):
     """
 
     def __init__(self, *paths: StrPath, scale: Sequence[str] | Mapping[str, float] = ()) -> None:
-        from flipmeter.run.reading import open_run
+        from flipmeter.data.tables import ENDINGS
+        from flipmeter.run.record.folder import Run as RunFolder
+        from flipmeter.run.record.joined import joined
+        from flipmeter.run.tables.predictions import read_predictions
 
-        if not paths:
+        found = [Path(path) for path in paths]
+        if not found:
             raise Problem("pass a run folder, or a table of predictions")
-        self.source = open_run([Path(path) for path in paths], scale)
+        tables = [
+            path
+            for path in found
+            if path.is_file() or (path.suffix.lower() in ENDINGS and not path.is_dir())
+        ]
+        if tables and len(found) > 1:
+            raise Problem(
+                f"{tables[0]} is a table of predictions, but only run folders can be joined; put "
+                "all answers into one table, with a column `model`, `dataset` or `seed` that tells "
+                "them apart"
+            )
+        if scale and not tables:
+            raise Problem(
+                f"--scale is for a table of predictions; {found[0]} is a run and has its own"
+            )
+        self.source: RunFolder = (
+            read_predictions(tables[0], scale) if tables else joined(list(map(RunFolder, found)))
+        )
 
     @classmethod
     def of(cls, source: RunFolder) -> Run:

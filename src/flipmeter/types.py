@@ -407,9 +407,6 @@ class View:
     def slot_of(self, rank: Rank) -> Slot:
         return self.label_order.index(rank) + 1
 
-    def rank_at(self, slot: Slot) -> Rank:
-        return self.label_order[slot - 1]
-
 
 @dataclass(frozen=True)
 class Contrast:

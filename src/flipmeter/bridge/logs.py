@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from flipmeter.base.files.reading_limits import check_zip
 from flipmeter.bridge.replies import decoding_of, reply_of
 from flipmeter.bridge.samples import METADATA, PromptSample, questions
 from flipmeter.model import Ledger, Store
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
@@ -126,7 +127,7 @@ def import_log(
             f"(inspect eval-retry {log.path}), or count them as errors with --partial"
         )
     store.put_many((question.call.request, reply) for question, reply in answered)
-    return perform(study, folder, store, ledger=ledger, origin=log.origin, anyway=True)
+    return perform(study, folder, store, Terms(ledger or Ledger(), anyway=True), origin=log.origin)
 
 
 def _answered(log: Log, wanted: dict[str, PromptSample]) -> Iterator[tuple[PromptSample, Reply]]:
@@ -140,16 +141,13 @@ def _answered(log: Log, wanted: dict[str, PromptSample]) -> Iterator[tuple[Promp
         reply = reply_of(sample.output)
         if sample.error is not None or reply.error:
             continue
-        asked = Script.of([Message(m.role, m.text) for m in _before_reply(sample.messages)])
+        sent = list(sample.messages)
+        if sent and sent[-1].role == "assistant":
+            sent.pop()
+        asked = Script.of([Message(m.role, m.text) for m in sent])
         if asked.digest != question.call.prompt.script.digest:
             raise Problem(
                 f"{log.path}: sample '{sample.id}' was asked with a different prompt than its "
                 f"study renders; use the same data, and run the task with its own solver"
             )
         yield question, reply
-
-
-def _before_reply(messages: Iterable[Any]) -> list[Any]:
-    """The messages that a model was sent, without the one that it wrote."""
-    shown = list(messages)
-    return shown[:-1] if shown and shown[-1].role == "assistant" else shown

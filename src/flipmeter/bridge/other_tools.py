@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ def _written(value: object) -> str:
 def _promptfoo(path: Path, named: Named) -> Iterator[LoggedReply]:
     results, prompts = _results(path)
     items: dict[str, str] = {}
-    names = _Names()
+    names: dict[tuple[str, str], str] = {}
     # results stand in the order in which they came in
     for place, row in sorted(enumerate(results, 1), key=lambda one: _asked(one[1])):
         where = f"{path}, result {place}"
@@ -129,18 +129,21 @@ def _promptfoo(path: Path, named: Named) -> Iterator[LoggedReply]:
         if not isinstance(told, dict):
             raise Problem(f"{where} has no vars; write the log with promptfoo eval -o FILE.json")
         variables = {k: v for k, v in told.items() if not k.startswith("__")}
-        label = str(_inside(row, "prompt", "label") or "")
+        prompt = str(_inside(row, "prompt", "label") or ""), _template(prompts, row)
+        if prompt not in names:
+            name = _prompt_name(*prompt) or f"prompt {len(names) + 1}"
+            names[prompt] = f"{name} {len(names) + 1}" if name in names.values() else name
         own = {k: v for k, v in variables.items() if k != named.condition}
+        output, error = (_inside(row, "response", key) for key in ("output", "error"))
+        has_failed = row.get("failureReason") == _FAILED or bool(error)
         number = items.setdefault(canonical_json(own), f"test {len(items) + 1}")
         yield LoggedReply(
             item=_variable(variables, named.item, number, where),
-            condition=_variable(
-                variables, named.condition, names.of(label, _template(prompts, row)), where
-            ),
+            condition=_variable(variables, named.condition, names[prompt], where),
             model=_provider(row.get("provider")),
-            text=_written(_inside(row, "response", "output")),
+            text=_written(output),
             gold=_variable(variables, named.gold, _asserted(row), where),
-            fault=_promptfoo_fault(row),
+            fault="error" if has_failed or output is None else "",
         )
 
 
@@ -156,21 +159,6 @@ def _template(prompts: object, row: Mapping[str, Any]) -> str:
     if not isinstance(prompts, list) or not isinstance(place, int):
         return ""
     return str(_inside(prompts[place], "raw") or "") if 0 <= place < len(prompts) else ""
-
-
-class _Names:
-    """Short names of prompts, a different one for every label and text."""
-
-    def __init__(self) -> None:
-        self._of: dict[tuple[str, str], str] = {}
-
-    def of(self, label: str, template: str) -> str:
-        key = (label, template)
-        if key not in self._of:
-            number = len(self._of) + 1
-            name = _prompt_name(label, template) or f"prompt {number}"
-            self._of[key] = f"{name} {number}" if name in self._of.values() else name
-        return self._of[key]
 
 
 def _results(path: Path) -> tuple[list[dict[str, Any]], object]:
@@ -231,17 +219,13 @@ def _asserted(row: Mapping[str, Any]) -> str:
     return _written(equal[0]).strip() if len(equal) == 1 else ""
 
 
-def _promptfoo_fault(row: Mapping[str, Any]) -> str:
-    has_failed = row.get("failureReason") == _FAILED or bool(_inside(row, "response", "error"))
-    return "error" if has_failed or _inside(row, "response", "output") is None else ""
-
-
 # --- lm-eval ----------------------------------------------------------------------------------
 
 
 def _lm_eval(path: Path, named: Named, shown: dict[str, list[str]]) -> Iterator[LoggedReply]:
     """The replies in samples; `shown` has the options of a document as the first log has them."""
-    records = _of_filter(path, [_sample(path, record) for record in _records(path)], named.filter)
+    found = read_table(path, needs="a sample of lm-eval").records
+    records = _of_filter(path, [_sample(path, record) for record in found], named.filter)
     texts = [_choices(record) for _, record in records]
     names = texts
     if len({tuple(sorted(one)) for one in texts}) > 1:
@@ -254,11 +238,11 @@ def _lm_eval(path: Path, named: Named, shown: dict[str, list[str]]) -> Iterator[
         for (where, record), own in zip(records, names, strict=True)
     ]
     golds = _golds([record for _, record in records], said, texts, names)
-    found = _SAMPLES.fullmatch(path.stem)
+    task = _SAMPLES.fullmatch(path.stem)
     for (_, record), text, gold in zip(records, said, golds, strict=True):
         yield LoggedReply(
             item=str(record["doc_id"]),
-            condition=found["task"] if found else path.stem,
+            condition=task["task"] if task else path.stem,
             model=path.absolute().parent.name or "model",
             text=text,
             gold=gold,
@@ -270,10 +254,6 @@ def _places(texts: list[str], first: list[str]) -> list[str]:
     """The places of options, from 1, in the first log that shows them."""
     whole = first if sorted(first) == sorted(texts) else texts
     return [str(whole.index(text) + 1) for text in texts]
-
-
-def _records(path: Path) -> Collection[Record]:
-    return read_table(path, needs="a sample of lm-eval").records
 
 
 def _sample(path: Path, record: Record) -> tuple[str, Mapping[str, Any]]:
@@ -340,13 +320,13 @@ def _golds(
     told = [str(record["target"]).strip() for record in records]
     rows = list(zip(told, texts, names, strict=True))
     by_text = [own[shown.index(one)] if one in shown else "" for one, shown, own in rows]
-    by_place = [own[int(one)] if _is_place(one, own) else "" for one, _, own in rows]
+    places = [int(one) if one.isdecimal() and len(one) < 4 else -1 for one in told]
+    by_place = [
+        own[place] if 0 <= place < len(own) else ""
+        for place, (_, _, own) in zip(places, rows, strict=True)
+    ]
     first, second = sorted((by_text, by_place), key=lambda golds: _support(golds, records, said))
     return [b or a or one for a, b, one in zip(first, second, told, strict=True)]
-
-
-def _is_place(text: str, names: Sequence[str]) -> bool:
-    return text.isdecimal() and len(text) < 4 and int(text) < len(names)
 
 
 def _support(

@@ -20,18 +20,16 @@ def reply_of(output: Any) -> Reply:
     """The reply in a `ModelOutput`, without the reasoning that Inspect keeps apart."""
     if not output.choices:
         return Reply(error=output.error or "the output has no choices")
-    finish = FINISHED.get(output.stop_reason, "")
+    finish, content = FINISHED.get(output.stop_reason, ""), output.message.content
+    parts = () if isinstance(content, str) else content
+    is_refusal = any(getattr(part, "refusal", None) for part in parts)
     return Reply(
         text=output.completion,
-        finish="refusal" if _is_refusal(output.message.content) else finish,
+        finish="refusal" if is_refusal else finish,
         usage=_usage(output.usage),
         seconds=output.time or 0.0,
         model=output.model,
     )
-
-
-def _is_refusal(content: Any) -> bool:
-    return not isinstance(content, str) and any(getattr(part, "refusal", None) for part in content)
 
 
 def _usage(usage: Any) -> Usage:

@@ -55,6 +55,10 @@ class PromptSample:
     def metadata(self) -> dict[str, Any]:
         """The place of a reply and the way to read it, as plain values."""
         condition, prompt, item = self.condition, self.call.prompt, self.call.ask.item
+        of_span: dict[str, Any] = {}
+        if (span := prompt.span) is not None:
+            of_span = {"scale_from": span.low, "scale_to": span.high, "tolerance": span.tolerance}
+            of_span |= {"within": span.within, "is_mirrored": prompt.is_mirrored}
         return {
             "dataset": condition.dataset,
             "level": condition.level,
@@ -65,7 +69,7 @@ class PromptSample:
             "gold": item.gold,
             "n_classes": condition.task.scale.n_ranks,
             "nominal": condition.task.scale.nominal,
-            **_span_columns(prompt),
+            **of_span,
             "prompt": prompt.digest,
             "labels": prompt.labels,
             "answers": list(prompt.answers),
@@ -108,15 +112,6 @@ def offered(metadata: Mapping[str, Any]) -> Prompt:
     answers, ranks = tuple(metadata["answers"]), tuple(metadata["ranks"])
     is_mirrored = bool(metadata.get("is_mirrored"))
     return Prompt(nothing, answers, ranks, metadata["labels"], span_of(metadata), is_mirrored)
-
-
-def _span_columns(prompt: Prompt) -> dict[str, Any]:
-    """The metadata of a range of decimal scores; empty for classes."""
-    span = prompt.span
-    if span is None:
-        return {}
-    ends = {"scale_from": span.low, "scale_to": span.high, "tolerance": span.tolerance}
-    return {**ends, "within": span.within, "is_mirrored": prompt.is_mirrored}
 
 
 def span_of(metadata: Mapping[str, Any]) -> Span | None:

@@ -49,7 +49,7 @@ from flipmeter.measure import measure
 from flipmeter.parse import parse
 from flipmeter.probe import contrasts_of, shown_in
 from flipmeter.study.file import Study, find_study, read_study
-from flipmeter.types import Answer, Decoding, Message, Mode, Problem, Prompt, Rank
+from flipmeter.types import Answer, Decoding, Mode, Problem, Prompt, Rank
 
 SPEAKERS: dict[str, type[ChatMessage]] = {
     "system": ChatMessageSystem,
@@ -78,18 +78,15 @@ def _registered(name: str, probes: Sequence[str] | None = None) -> Callable[...,
             "base.label_format": label_format,
         }
         given = {key: value for key, value in changes.items() if value is not None}
-        return as_task(_read(name, study, given))
+        # Whom to ask, and when to stop, is for Inspect to say.
+        source = {"name": name, "datasets": ["reviews"]} if study is None else find_study(study)
+        theirs = {"models": [ANYBODY], "vary_models": [], "budget": None, "until": None}
+        folder = os.environ.get("FLIPMETER_DATA")
+        data_dir = Path(folder) if folder else None
+        return as_task(read_study(source, given | theirs, data_dir=data_dir))
 
     made: Callable[..., Task] = task(name=name)(build)
     return made
-
-
-def _read(name: str, study: str | None, changes: dict[str, Any]) -> Study:
-    """Read the study of a task: whom to ask, and when to stop, is for Inspect to say."""
-    source = {"name": name, "datasets": ["reviews"]} if study is None else find_study(study)
-    theirs = {"models": [ANYBODY], "vary_models": [], "budget": None, "until": None}
-    folder = os.environ.get("FLIPMETER_DATA")
-    return read_study(source, changes | theirs, data_dir=Path(folder) if folder else None)
 
 
 label_order = _registered("label_order", ["label_order"])
@@ -118,7 +115,7 @@ def as_task(study: Study) -> Task:
 def _sample(question: PromptSample) -> Sample:
     prompt, gold = question.call.prompt, question.call.ask.item.gold
     return Sample(
-        input=[_message(message) for message in prompt.script.messages],
+        input=[SPEAKERS[one.role](content=one.content) for one in prompt.script.messages],
         target=_target(prompt, gold) if gold else "",
         id=question.id,
         metadata=question.metadata,
@@ -130,10 +127,6 @@ def _target(prompt: Prompt, gold: Rank) -> str:
     if prompt.span is None:
         return prompt.answers[prompt.ranks.index(gold)]
     return prompt.span.name(prompt.span.mirrored(gold) if prompt.is_mirrored else gold)
-
-
-def _message(message: Message) -> ChatMessage:
-    return SPEAKERS[message.role](content=message.content)
 
 
 def _config(decoding: Decoding) -> GenerateConfig:

@@ -134,7 +134,9 @@ def _run() -> None:
     try:
         if sys.argv[1:] == ["--version"]:  # reading options would take three times as long
             _version(version=True)
-        _refuse_replaced(sys.argv[1:])
+        for verb in (" ".join(sys.argv[1:end]) for end in (2, 3)):
+            if verb in REPLACED:
+                raise Problem(f"there is no verb '{verb}' any more; use: {REPLACED[verb]}")
         app()
     except Problem as problem:
         _end(problem)
@@ -149,12 +151,6 @@ def _run() -> None:
         if type(error).__name__ == "PanicException":  # of polars, which is not imported here
             fail(f"a table is damaged ({error}); make it again, or fetch another copy")
         raise
-
-
-def _refuse_replaced(words: list[str]) -> None:
-    for verb in (" ".join(words[:n]) for n in (1, 2)):
-        if verb in REPLACED:
-            raise Problem(f"there is no verb '{verb}' any more; use: {REPLACED[verb]}")
 
 
 def _end(problem: Problem) -> NoReturn:

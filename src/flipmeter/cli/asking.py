@@ -12,12 +12,16 @@ from rich.console import RenderableType
 
 from flipmeter.api import Run, Study
 from flipmeter.base.drain import draining
+from flipmeter.base.files.parquet import collected
 from flipmeter.cli.consoles import fail, say, warn
 from flipmeter.cli.exits import INCOMPLETE, NOT_SETTLED
 from flipmeter.cli.output import finish, say_next
 from flipmeter.cli.printing import heading
-from flipmeter.model import Ledger
+from flipmeter.model import Ledger, Store
 from flipmeter.model.store.rescue import left_behind
+from flipmeter.run.interim import Terms
+from flipmeter.run.progress import Meter
+from flipmeter.run.record.generation import CALLS
 
 if TYPE_CHECKING:
     from flipmeter.report.configurations import NextStep
@@ -46,6 +50,14 @@ def ask(
     _end(done, ledger)
 
 
+@contextmanager
+def asking(store: Path) -> Iterator[tuple[Store, Terms]]:
+    """Open a store and show progress; at a signal drain, and say how to continue."""
+    ledger = Ledger()
+    with resumable(ledger, store), Store(store) as replies, Meter(ledger) as meter:
+        yield replies, Terms(ledger, listener=meter)
+
+
 def print_run(done: Run, folder: Path, steps: Sequence[NextStep]) -> None:
     """Print a run as JSON: where it is, its verdicts and estimates."""
     content = {
@@ -63,8 +75,11 @@ def _end(done: Run, ledger: Ledger) -> None:
     if done.stopped and not done.source.is_settled:
         fail(done.stopped, INCOMPLETE)
     if ledger.failed:
+        table = done.source.scan(CALLS).select("rater", "item", "error")
+        errors = table.filter(pl.col("error") != "").pipe(collected)
+        first = "{}, {}: {}".format(*errors.row(0)) if len(errors) else "see calls.parquet"
         fail(
-            f"{ledger.failed:,} requests failed after retries ({_first_error(done)}) and count as "
+            f"{ledger.failed:,} requests failed after retries ({first}) and count as "
             "errors in the tables; the same command retries only those",
             INCOMPLETE,
         )
@@ -97,9 +112,3 @@ def resumable(ledger: Ledger, store: Path) -> Iterator[None]:
                 f"{ledger.damaged:,} replies in {store} are damaged (wrong checksum) and were "
                 "requested again"
             )
-
-
-def _first_error(done: Run) -> str:
-    """The first error, with its rater and item."""
-    errors = done.source.calls_with("rater", "item", "error").filter(pl.col("error") != "")
-    return "{}, {}: {}".format(*errors.row(0)) if len(errors) else "see calls.parquet"

@@ -23,14 +23,14 @@ from flipmeter.cli.options import (
     StudyName,
     TrustCode,
     TrustHosts,
+    out_option,
     study_of,
     verb,
-    written,
 )
 from flipmeter.cli.output import finish
 from flipmeter.model import Store
 from flipmeter.model.batch.files import MOST_REQUESTS
-from flipmeter.run.batch import Imported, export_batch, import_batch
+from flipmeter.run.batch import export_batch, import_batch
 
 app = verb()
 
@@ -45,9 +45,7 @@ def batch_export(
     study: StudyName,
     out: Annotated[
         Path,
-        typer.Option(
-            "--out", "-o", metavar="PATH", callback=written, help="A new folder for the batch."
-        ),
+        out_option("A new folder for the batch."),
     ],
     changes: Changes = None,
     model: Models = None,
@@ -104,14 +102,13 @@ def batch_import(
     """Store the replies of a batch; a partial batch can be imported again later."""
     with Store(store) as replies:
         done = import_batch(results, replies, folder)
-    finish(asdict(done), *_import_lines(done), as_json=as_json)
-
-
-def _import_lines(done: Imported) -> list[str]:
     for said, n in Counter(done.errors).most_common(3):
         warn(f"{n:,} failed: {said}")
-    lines = [f"{done.n_new:,} new replies, {done.n_known:,} already stored"]
-    if done.n_left:
-        lines.append(f"{done.n_left:,} requests of the batch have no reply yet")
-    lines.append("export again if the pipeline asks in rounds; flipmeter run sends what is missing")
-    return lines
+    left = [f"{done.n_left:,} requests of the batch have no reply yet"] if done.n_left else []
+    finish(
+        asdict(done),
+        f"{done.n_new:,} new replies, {done.n_known:,} already stored",
+        *left,
+        "export again if the pipeline asks in rounds; flipmeter run sends what is missing",
+        as_json=as_json,
+    )

@@ -17,6 +17,7 @@ from flipmeter.cli.next_commands import this_again
 from flipmeter.cli.options import (
     AsJson,
     StorePath,
+    out_option,
     verb,
     written,
 )
@@ -45,9 +46,7 @@ def cache_export(
     source: Annotated[Path, typer.Argument(help="A reply store, or a run folder.")],
     out: Annotated[
         Path,
-        typer.Option(
-            "--out", "-o", metavar="PATH", callback=written, help="The file: .jsonl or .parquet."
-        ),
+        out_option("The file: .jsonl or .parquet."),
     ],
     store: Annotated[
         Path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from flipmeter.api import STORE
 from flipmeter.base.run_sync import wait_for
-from flipmeter.cli.asking import resumable
+from flipmeter.cli.asking import asking
 from flipmeter.cli.consoles import fail, warn
 from flipmeter.cli.exits import INCOMPLETE
 from flipmeter.cli.next_commands import after_classify, this_again
@@ -20,12 +21,11 @@ from flipmeter.cli.options import (
     StorePath,
     TrustCode,
     TrustHosts,
+    out_option,
     verb,
-    written,
 )
 from flipmeter.cli.output import finish
-from flipmeter.model import Budget, Ledger, Price, Store
-from flipmeter.run.progress import Meter
+from flipmeter.model import Budget, Price
 from flipmeter.ship.card import Card, read_as_written, read_card
 from flipmeter.ship.classify import Job, LabelCounts, classify
 from flipmeter.types import Problem
@@ -36,59 +36,62 @@ if TYPE_CHECKING:
 app = verb()
 
 
+CardFile = Annotated[Path, typer.Argument(help="A rater card: flipmeter select RUN --out FILE.")]
+TextsFile = Annotated[Path, typer.Argument(help="The texts: .csv, .jsonl or .parquet.")]
+OtherFields = Annotated[
+    list[str] | None,
+    typer.Option("--field", metavar="NAME=COLUMN", help="Another field of an item (repeatable)."),
+]
+KeptColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        metavar="COLUMN",
+        help="Copy only this input column to the output; default: all (repeatable).",
+    ),
+]
+LabelsOut = Annotated[
+    Path | None,
+    out_option("The labels: .csv or .jsonl; default: FILE.labelled.csv."),
+]
+Averaged = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PROBE", help="Average over all views of this probe (repeatable)."),
+]
+LeastAgreement = Annotated[
+    float | None,
+    typer.Option(metavar="SHARE", help="Give no label if fewer views agree: 0.8."),
+]
+OtherModel = Annotated[
+    str | None,
+    typer.Option("--model", "-m", metavar="MODEL", help="Use this model instead, untested."),
+]
+MostCalls = Annotated[
+    int | None, typer.Option(metavar="N", help="Stop before more calls than this.", min=1)
+]
+MostUsd = Annotated[
+    float | None, typer.Option(metavar="USD", help="Stop before it costs more than this.")
+]
+Anew = Annotated[bool, typer.Option("--anew", help="Start over; stored replies are reused.")]
+
+
 @app.command("classify")
 def classify_(
-    card: Annotated[Path, typer.Argument(help="A rater card: flipmeter select RUN --out FILE.")],
-    file: Annotated[Path, typer.Argument(help="The texts: .csv, .jsonl or .parquet.")],
+    card: CardFile,
+    file: TextsFile,
     text: Annotated[
         str, typer.Option(metavar="COLUMN", help="The column with the texts.")
     ] = "text",
-    fields: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--field", metavar="NAME=COLUMN", help="Another field of an item (repeatable)."
-        ),
-    ] = None,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--column",
-            metavar="COLUMN",
-            help="Copy only this input column to the output; default: all (repeatable).",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="PATH",
-            callback=written,
-            help="The labels: .csv or .jsonl; default: FILE.labelled.csv.",
-        ),
-    ] = None,
+    fields: OtherFields = None,
+    columns: KeptColumns = None,
+    out: LabelsOut = None,
     limit: Limit = None,
-    average: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PROBE", help="Average over all views of this probe (repeatable)."),
-    ] = None,
-    abstain_below: Annotated[
-        float | None,
-        typer.Option(metavar="SHARE", help="Give no label if fewer views agree: 0.8."),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", "-m", metavar="MODEL", help="Use this model instead, untested."),
-    ] = None,
-    max_calls: Annotated[
-        int | None, typer.Option(metavar="N", help="Stop before more calls than this.", min=1)
-    ] = None,
-    max_usd: Annotated[
-        float | None, typer.Option(metavar="USD", help="Stop before it costs more than this.")
-    ] = None,
-    anew: Annotated[
-        bool, typer.Option("--anew", help="Start over; stored replies are reused.")
-    ] = False,
+    average: Averaged = None,
+    abstain_below: LeastAgreement = None,
+    model: OtherModel = None,
+    max_calls: MostCalls = None,
+    max_usd: MostUsd = None,
+    anew: Anew = False,
     data_dir: DataDir = None,
     store: StorePath = STORE,
     as_json: AsJson = False,
@@ -111,23 +114,9 @@ def classify_(
     known = chosen.world(card.parent, data_dir)
     if told := chosen.warning(known):
         warn(told)
-    ledger = Ledger()
-    with resumable(ledger, store), Store(store) as replies, Meter(ledger) as meter:
-        done = wait_for(
-            classify(
-                chosen,
-                job,
-                replies,
-                anew=anew,
-                world=known,
-                budget=_budget(chosen, max_calls, max_usd),
-                ledger=ledger,
-                on_reply=meter.on_reply,
-                on_fetch=meter.on_fetch,
-                on_plan=meter.on_plan,
-                on_note=warn,
-            )
-        )
+    with asking(store) as (replies, terms):
+        terms = replace(terms, budget=_budget(chosen, max_calls, max_usd))
+        done = wait_for(classify(chosen, job, replies, terms, anew=anew, world=known))
     is_as_written = model is None and average is None
     steps = after_classify(card, read_as_written(card)) if is_as_written else []
     _tell(job, done, steps, as_json=as_json)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import RenderableType
 
 from flipmeter.api import STORE
 from flipmeter.base.files.atomic import inside
-from flipmeter.cli.asking import resumable
+from flipmeter.cli.asking import asking
 from flipmeter.cli.consoles import fail, warn
 from flipmeter.cli.exits import INCOMPLETE, exit_by
 from flipmeter.cli.next_commands import after_confirm
@@ -26,10 +26,8 @@ from flipmeter.cli.options import (
     written,
 )
 from flipmeter.cli.output import finish
-from flipmeter.model import Ledger, Store
-from flipmeter.run.progress import Meter
 from flipmeter.ship.card import read_as_written, write_card
-from flipmeter.ship.confirm import Confirmation, confirm
+from flipmeter.ship.confirm import confirm
 
 app = verb()
 
@@ -56,22 +54,9 @@ def confirm_(
     asked = chosen.beside(card.parent)
     if told := asked.warning(asked.world(card.parent, data_dir)):
         warn(told)
-    ledger = Ledger()
     folder = run_folder(out, f"{card.stem}-confirm")
-    with resumable(ledger, store), Store(store) as replies, Meter(ledger) as meter:
-        done = confirm(
-            chosen,
-            items,
-            folder,
-            replies,
-            beside=card.parent,
-            data_dir=data_dir,
-            ledger=ledger,
-            on_reply=meter.on_reply,
-            on_fetch=meter.on_fetch,
-            on_plan=meter.on_plan,
-            on_note=meter.on_note,
-        )
+    with asking(store) as asked_with:
+        done = confirm(chosen, items, folder, *asked_with, beside=card.parent, data_dir=data_dir)
     if not done.missing:
         write_card(done.card, card)
     lines: list[RenderableType] = []
@@ -81,17 +66,14 @@ def confirm_(
         said = "confirmed" if done.card.is_confirmed else "not confirmed"
         lines.append(f"{said} ({done.word}): {card}")
     steps = [] if done.missing else after_confirm(card, folder, done.word)
-    finish(_plain(done), *lines, as_json=as_json, steps=steps)
-    if done.missing:
-        fail(f"{done.missing}; nothing is confirmed: run the same command to continue", INCOMPLETE)
-    exit_by(done.word)
-
-
-def _plain(done: Confirmation) -> dict[str, Any]:
     section = done.card.confirmed if not done.missing else None
-    return {
+    content = {
         "word": done.word,
         "run": str(done.run.folder),
         "missing": done.missing,
         "confirmed": section.model_dump(mode="json") if section else None,
     }
+    finish(content, *lines, as_json=as_json, steps=steps)
+    if done.missing:
+        fail(f"{done.missing}; nothing is confirmed: run the same command to continue", INCOMPLETE)
+    exit_by(done.word)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 
@@ -21,9 +20,6 @@ from flipmeter.cli.options import (
 )
 from flipmeter.run.results.summary import one_flip
 
-if TYPE_CHECKING:
-    from flipmeter.report.configurations import NextStep
-
 app = verb()
 
 
@@ -39,7 +35,5 @@ def demo(
         yield from one_flip(done.source)
         yield f"\nreport: {done.report()}  (open it in a browser)"
 
-    def steps(_: Run) -> list[NextStep]:
-        return [on_file("view", folder)]
-
-    ask(study, folder, store, as_json=as_json, then=close, steps=steps)
+    steps = [on_file("view", folder)]
+    ask(study, folder, store, as_json=as_json, then=close, steps=lambda _: steps)

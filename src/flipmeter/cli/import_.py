@@ -19,10 +19,10 @@ from flipmeter.cli.options import (
     DataDir,
     StorePath,
     classes_of,
+    out_option,
     run_folder,
     spare,
     verb,
-    written,
 )
 from flipmeter.cli.output import finish, say_next, write_rows
 from flipmeter.data.labels import NOMINAL
@@ -44,13 +44,7 @@ def import_(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="PATH",
-            callback=written,
-            help="The run folder (default: runs/NAME) or table (default: LOG.csv).",
-        ),
+        out_option("The run folder (default: runs/NAME) or table (default: LOG.csv)."),
     ] = None,
     scale: Annotated[
         str | None,

@@ -14,9 +14,9 @@ from flipmeter.cli.exits import INTERRUPTED
 from flipmeter.cli.next_commands import on_file
 from flipmeter.cli.options import (
     AsJson,
+    out_option,
     spare,
     verb,
-    written,
 )
 from flipmeter.cli.output import finish, write_text
 from flipmeter.data.number_scales import parse_span
@@ -49,13 +49,7 @@ def init(
     ] = EMBEDDED,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="PATH",
-            callback=written,
-            help="The study file; default: FILE.yaml.",
-        ),
+        out_option("The study file; default: FILE.yaml."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the study file.")] = False,
     as_json: AsJson = False,

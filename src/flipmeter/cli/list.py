@@ -12,7 +12,7 @@ from rich.table import Table
 
 from flipmeter.cli.consoles import say
 from flipmeter.cli.next_commands import on_file
-from flipmeter.cli.options import AsJson, DataDir, verb, written
+from flipmeter.cli.options import AsJson, DataDir, out_option, verb
 from flipmeter.cli.output import finish, print_json, write_rows
 from flipmeter.data import datasets, load
 from flipmeter.decide import aggregators, debiasers, open_pipeline, pipelines
@@ -53,13 +53,7 @@ def list_(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="PATH",
-            callback=written,
-            help="Write its test items: .csv, .jsonl or .parquet.",
-        ),
+        out_option("Write its test items: .csv, .jsonl or .parquet."),
     ] = None,
     text: Annotated[
         str, typer.Option(metavar="COLUMN", help="With --out: the column with the texts.")
@@ -113,7 +107,13 @@ def _write_dataset(
 
 def _kinds() -> dict[str, dict[str, str]]:
     """Every kind of part with the names in it and a line about each."""
-    return {"models": _models(), "factors": _levels()} | {
+    levels = {factor: ", ".join(_named(registry)) for factor, registry in factors.items()} | {
+        "shots": "demonstrations per class: 0, 1, 2, ...",
+        "layout": "cued, paper",
+        "word_reversal": "header, flipped",
+        "cardinality": "2 or 3, or a name under `merge`: neighbouring classes are merged",
+    }
+    return {"models": _models(), "factors": levels} | {
         kind: {name: _line(registry, name) for name in registry}
         for kind, registry in REGISTRIES.items()
     }
@@ -124,15 +124,6 @@ def _line(registry: Registry[Any], name: str) -> str:
     part = open_pipeline(name).traits if registry is pipelines else registry[name]
     package = registry.package(name)
     return about(part) if package == OURS else f"{about(part)} (from {package})"
-
-
-def _levels() -> dict[str, str]:
-    return {factor: ", ".join(_named(registry)) for factor, registry in factors.items()} | {
-        "shots": "demonstrations per class: 0, 1, 2, ...",
-        "layout": "cued, paper",
-        "word_reversal": "header, flipped",
-        "cardinality": "2 or 3, or a name under `merge`: neighbouring classes are merged",
-    }
 
 
 def _named(registry: Registry[Any]) -> Iterator[str]:

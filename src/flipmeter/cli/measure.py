@@ -25,7 +25,6 @@ from flipmeter.cli.options import (
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading, warning_lines
 from flipmeter.measure import ASPECTS
-from flipmeter.measure.panel.checked import Floats
 from flipmeter.registry import suggestion
 from flipmeter.report import aspect_notes, aspect_table
 from flipmeter.run.results.aspects import aspects_of
@@ -83,18 +82,14 @@ def _tables(done: Run, names: str, costs: Path | None) -> dict[str, pl.DataFrame
         if name not in known:
             raise Problem(f"nothing to show named '{name}'{suggestion(name, known)}")
     aspects = [name for name in wanted if name not in DETAILS]
-    matrix = None if costs is None else _read_costs(costs)
+    try:
+        # One comma-separated row per gold class, one column per prediction.
+        matrix = None if costs is None else np.loadtxt(costs, delimiter=",", ndmin=2)
+    except (OSError, ValueError) as error:
+        raise Problem(f"cannot read costs from {costs}: {error}") from error
     found = aspects_of(done.source, aspects, matrix) if aspects else {}
     details = {name: DETAILS[name].rows(done.source) for name in wanted if name in DETAILS}
     return {name: (details | found)[name] for name in wanted}
-
-
-def _read_costs(path: Path) -> Floats:
-    """Read a cost matrix: one comma-separated row per gold class, one column per prediction."""
-    try:
-        return np.loadtxt(path, delimiter=",", ndmin=2)
-    except (OSError, ValueError) as error:
-        raise Problem(f"cannot read costs from {path}: {error}") from error
 
 
 def _show_details(done: Run, tables: dict[str, pl.DataFrame], output: Output) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING
@@ -22,16 +21,13 @@ MOST_STEPS = 4
 
 def carried(*more: str) -> list[str]:
     """The options of this command line that the next one needs, too."""
-    return [*_carried(sys.argv[2:], (*VALUES, *more))]
-
-
-def _carried(given: Sequence[str], values: Sequence[str]) -> Iterator[str]:
-    rest = iter(given)
+    values, found, rest = (*VALUES, *more), list[str](), iter(sys.argv[2:])
     for word in rest:
         if word in values:
-            yield from (word, next(rest, ""))
+            found += [word, next(rest, "")]
         elif word in FLAGS or word.partition("=")[0] in values:
-            yield word
+            found.append(word)
+    return found
 
 
 def this_again(*more: str) -> NextStep:

@@ -25,6 +25,11 @@ def written(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -
     return named(path) if path is not None and is_given else path
 
 
+def out_option(help: str) -> Any:
+    """The option `--out` of a verb."""
+    return typer.Option("--out", "-o", metavar="PATH", callback=written, help=help)
+
+
 StudyName = Annotated[
     str,
     typer.Argument(help="A study file, a run folder (its study), or the name of a bundled study."),
@@ -95,24 +100,12 @@ StorePath = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="PATH",
-        callback=written,
-        help="The run folder; default: runs/NAME.",
-    ),
+    out_option("The run folder; default: runs/NAME."),
 ]
 
 TableOut = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="PATH",
-        callback=written,
-        help="Write the table: .csv, .parquet; most as .md, .tex.",
-    ),
+    out_option("Write the table: .csv, .parquet; most as .md, .tex."),
 ]
 
 
@@ -172,20 +165,18 @@ def study_of(
     limit: int | None,
     data_dir: Path | None,
 ) -> Study:
-    set_keys = dict(_change(change) for change in changes or [])
+    set_keys = {}
+    for text in changes or []:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise Problem(f"--set {text!r} has no value; write KEY=VALUE")
+        set_keys[key] = read_yaml(value, f"--set {key}: {value[:80]!r}")
     if models:
         set_keys["models"] = models
     if data:
         set_keys["datasets"] = data
     study = read_study(name, set_keys, data_dir=data_dir)
     return study if limit is None else study.limited(limit)
-
-
-def _change(text: str) -> tuple[str, Any]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise Problem(f"--set {text!r} has no value; write KEY=VALUE")
-    return key, read_yaml(value, f"--set {key}: {value[:80]!r}")
 
 
 def run_folder(out: Path | None, name: str) -> Path:

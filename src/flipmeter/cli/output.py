@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -104,14 +105,20 @@ def _finite(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-def write_text(text: str, out: Path) -> None:
-    """Write a text file."""
+@contextmanager
+def _writable(out: Path) -> Iterator[None]:
     try:
-        write_output(out, text)
+        yield
     except OSError as error:
         raise Problem(
             f"cannot write {out} ({error.strerror or error}); use another name"
         ) from error
+
+
+def write_text(text: str, out: Path) -> None:
+    """Write a text file."""
+    with _writable(out):
+        write_output(out, text)
 
 
 def write_rows(table: pl.DataFrame, out: Path) -> None:
@@ -124,10 +131,5 @@ def write_rows(table: pl.DataFrame, out: Path) -> None:
     if out.suffix not in writers:
         raise Problem(f"cannot write {out}: the name must end in {', '.join(writers)}")
     table = collected(without_secrets(table.lazy()))
-    try:
-        with open_output(out) as file:
-            writers[out.suffix](file)
-    except OSError as error:
-        raise Problem(
-            f"cannot write {out} ({error.strerror or error}); use another name"
-        ) from error
+    with _writable(out), open_output(out) as file:
+        writers[out.suffix](file)

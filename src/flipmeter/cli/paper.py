@@ -25,10 +25,10 @@ from flipmeter.cli.options import (
     TokensPerSecond,
     TrustCode,
     TrustHosts,
+    out_option,
     run_folder,
     spare,
     verb,
-    written,
 )
 from flipmeter.cli.output import Output, finish, print_json
 from flipmeter.cli.printing import heading
@@ -90,13 +90,9 @@ NamedRuns = Annotated[
 ]
 PaperOut = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="PATH",
-        callback=written,
-        help="The folder; default: runs/paper. A file with --errata (.md) or --phase0 (.csv, "
-        ".parquet, .md, .tex).",
+    out_option(
+        "The folder; default: runs/paper. A file with --errata (.md) or --phase0 (.csv, "
+        ".parquet, .md, .tex)."
     ),
 ]
 
@@ -130,10 +126,12 @@ def paper(
     if is_phase0:
         _show_phase0(_named_runs(runs or []), out, as_json=as_json)
         return
+    if size not in ("small", "full"):
+        raise Problem(f"no size named '{size}'{suggestion(size, ['small', 'full'])}")
     claims = chosen_claims(only or [])
     request = PaperRequest(
         models=tuple(models or [EMBEDDED]),
-        size=_size(size),
+        size=cast(Size, size),
         needed=needed_for(only or []),
         datasets=tuple(dataset or []),
         data_dir=data_dir,
@@ -176,12 +174,6 @@ def _show_phase0(runs: dict[Phase, list[Path]], out: Path | None, *, as_json: bo
         lambda: say("", warned(phase0_view(table, done.study.mode), warnings)),
         write=write_phase0,
     )
-
-
-def _size(name: str) -> Size:
-    if name not in ("small", "full"):
-        raise Problem(f"no size named '{name}'{suggestion(name, ['small', 'full'])}")
-    return cast(Size, name)
 
 
 def _asked(request: PaperRequest, claims: Sequence[str], folder: Path, store: Path) -> PaperAnswer:

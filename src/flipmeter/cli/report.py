@@ -15,9 +15,9 @@ from flipmeter.cli.options import (
     ScaleOption,
     WithinOption,
     open_run,
+    out_option,
     spare,
     verb,
-    written,
 )
 from flipmeter.cli.output import finish
 from flipmeter.report import check_ending
@@ -32,13 +32,9 @@ def report(
     within: WithinOption = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="PATH",
-            callback=written,
-            help="The file: .html, .md, .tex, or all estimates as .csv, .parquet; default: "
-            "RUN/report.html, or report.html for several runs.",
+        out_option(
+            "The file: .html, .md, .tex, or all estimates as .csv, .parquet; default: "
+            "RUN/report.html, or report.html for several runs."
         ),
     ] = None,
     greedy: Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.api import STORE, Study
+from flipmeter.api import STORE
 from flipmeter.base.consent import config_file, forget, remember, remembered
 from flipmeter.cli.asking import ask
 from flipmeter.cli.next_commands import on_run
@@ -100,7 +100,10 @@ def run(
     if until is not None:
         chosen = chosen.model_copy(update={"until": until})
     if keeps:
-        remember(code_of(chosen) if trust else (), trust_host or ())
+        addresses = (entry.model.partition("/") for entry in chosen.entries)
+        places = (own.partition(":")[0] for family, _, own in addresses if family == "python")
+        code = [Path(place) for place in places if place.endswith(".py")]
+        remember(code if trust else (), trust_host or ())
     ask(
         chosen,
         run_folder(out, chosen.name),
@@ -110,13 +113,6 @@ def run(
         as_json=as_json,
         steps=lambda done: on_run(done, study),
     )
-
-
-def code_of(study: Study) -> list[Path]:
-    """The Python files that the models of a study name."""
-    addresses = (entry.model.partition("/") for entry in study.entries)
-    places = (own.partition(":")[0] for family, _, own in addresses if family == "python")
-    return [Path(place) for place in places if place.endswith(".py")]
 
 
 def _change_consent(

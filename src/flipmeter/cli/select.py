@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import RenderableType
@@ -18,9 +17,9 @@ from flipmeter.cli.options import (
     RunOrTable,
     ScaleOption,
     open_run,
+    out_option,
     spare,
     verb,
-    written,
 )
 from flipmeter.cli.output import finish, print_json, write_text
 from flipmeter.cli.printing import heading, warning_lines
@@ -31,9 +30,6 @@ from flipmeter.ship.card import write_card
 from flipmeter.ship.select import ALL, Selection
 from flipmeter.ship.selection_tables import selection_tables
 from flipmeter.types import Problem
-
-if TYPE_CHECKING:
-    from flipmeter.report.configurations import NextStep
 
 app = verb()
 
@@ -92,9 +88,7 @@ SplitSeed = Annotated[int, typer.Option(metavar="N", help="The seed of the held-
 ShowAll = Annotated[bool, typer.Option("--all", help="Also print dominated configurations.")]
 CardOut = Annotated[
     Path | None,
-    typer.Option(
-        "--out", "-o", metavar="PATH", callback=written, help="Write the rater card: rater.yaml."
-    ),
+    out_option("Write the rater card: rater.yaml."),
 ]
 
 
@@ -129,7 +123,8 @@ def select_(
             "--level": level,
             "--all": show_all,
         }
-        _refuse(name for name, value in others.items() if value)
+        if spent := [name for name, value in others.items() if value]:
+            raise Problem(f"{spent[0]} does not apply to --by-factor; use one of the two")
         _by_factor(run, by, rater, out, as_json=as_json)
         return
     found = run.select(
@@ -152,24 +147,13 @@ def select_(
         lines = ["", *tables, *warning_lines(run)]
         lines += [f"rater card: {out}"] if out else []
     content = heading(run) | _plain(found) | {"card": str(out) if out else None}
-    finish(content, *lines, as_json=as_json, steps=_steps(found, folder, out))
-
-
-def _steps(found: Selection, folder: Path, out: Path | None) -> list[NextStep]:
+    steps = [this_again("--out", f"{folder.name}-rater.yaml")] if found.chosen else []
     if out is not None:
-        return [after_select(out, found.field.n_items, _n_unseen(found))]
-    return [this_again("--out", f"{folder.name}-rater.yaml")] if found.chosen else []
-
-
-def _n_unseen(found: Selection) -> int | None:
-    """Items of the data that are left to confirm a choice on; older runs do not say."""
-    about = found.run.environment["datasets"].get(found.dataset, {})
-    return about["n_available"] - about["n_items"] if "n_available" in about else None
-
-
-def _refuse(names: Iterable[str]) -> None:
-    for name in names:
-        raise Problem(f"{name} does not apply to --by-factor; use one of the two")
+        # Items that are left to confirm the choice on; older runs do not say.
+        about = found.run.environment["datasets"].get(found.dataset, {})
+        n_unseen = about["n_available"] - about["n_items"] if "n_available" in about else None
+        steps = [after_select(out, found.field.n_items, n_unseen)]
+    finish(content, *lines, as_json=as_json, steps=steps)
 
 
 def _by_factor(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.api import STORE, Study
+from flipmeter.api import STORE
 from flipmeter.cli.asking import resumable
 from flipmeter.cli.consoles import fail
 from flipmeter.cli.exits import INCOMPLETE
@@ -101,7 +101,13 @@ def try_(
     _refuse(ctx, ("limit",) if dry else ("item", "view"), f"--dry is {'' if dry else 'not '}given")
     found = study_of(study, changes, model, dataset, None, data_dir)
     if dry:
-        _say_prompts(found, study, item, view or [], as_json=as_json)
+        prompts = found.show(item, views=view or [])
+        finish(
+            {"study": found.name, "item": item, "prompts": prompts.shown},
+            *([] if as_json else prompts.tables()),
+            as_json=as_json,
+            steps=[with_study("try", study)],
+        )
         return
     with resumable(Ledger(), store):
         trial = found.try_out(limit, store=store)
@@ -129,13 +135,3 @@ def _refuse(ctx: typer.Context, names: tuple[str, ...], why: str) -> None:
         if source is not None and source.name == "COMMANDLINE":
             option = next(one.opts[0] for one in ctx.command.params if one.name == name)
             raise Problem(f"{option} has no meaning here: {why}")
-
-
-def _say_prompts(study: Study, name: str, item: int, views: list[str], *, as_json: bool) -> None:
-    found = study.show(item, views=views)
-    finish(
-        {"study": study.name, "item": item, "prompts": found.shown},
-        *([] if as_json else found.tables()),
-        as_json=as_json,
-        steps=[with_study("try", name)],
-    )

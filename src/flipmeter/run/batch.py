@@ -27,7 +27,7 @@ from flipmeter.run.fallbacks import Known, adapted, recall
 from flipmeter.run.rate import Rating, Seat, lots, seat
 from flipmeter.study.file import Study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Condition, Model, Problem, Request, canonical_json
+from flipmeter.types import Condition, Problem, Request, canonical_json
 
 LOT = 10_000
 """Number of replies stored at a time."""
@@ -81,18 +81,18 @@ def export_batch(
         "study_sha256": hashlib.sha256(content.encode()).hexdigest(),
         "round": n_rounds,
     }
-    asked = [_asked(models[request.model], request) for request in missing]
+    asked = []
+    for request in missing:
+        model = models[request.model]
+        if names := [*references(model.extra)]:
+            raise Problem(
+                f"{model.title} has a field that is filled from {names[0]}, which a batch cannot "
+                "contain: a batch is a file; use flipmeter run for it"
+            )
+        form = form_for(model.family)
+        asked.append(BatchEntry(model.own_name, request, form, caching_of(model)))
     files = write_batch(folder, asked, about, most_requests=most_requests, most_bytes=most_bytes)
     return Exported(tuple(files), n_rounds, notes)
-
-
-def _asked(model: Model, request: Request) -> BatchEntry:
-    if names := [*references(model.extra)]:
-        raise Problem(
-            f"{model.title} has a field that is filled from {names[0]}, which a batch cannot "
-            "contain: a batch is a file; use flipmeter run for it"
-        )
-    return BatchEntry(model.own_name, request, form_for(model.family), caching_of(model))
 
 
 def _missing(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from flipmeter.decide import open_pipeline
 from flipmeter.probe import base_view, order_demos, place_order, probes
@@ -22,32 +22,15 @@ _REMOVED = {"polarity": "both", "answer_order": "both", "grouping": 0}
 """Fields that views once had: stored digests are of these too."""
 
 
-@dataclass(frozen=True)
-class Declared:
-    """The pipeline's declaration about the view of a condition: `why` its move cannot matter.
-
-    `orbit` digests everything shown of an item with so many places; "" if nothing is declared.
-    """
-
-    why: str
-    orbit: Callable[[Item], str]
-
-    @classmethod
-    def of(cls, condition: Condition) -> Declared:
-        return cls(_why(condition), _orbits(condition))
-
-    def about(self, item: Item) -> tuple[str, str]:
-        return self.orbit(item), self.why
-
-
 def declares(condition: Condition, probe: str, item: Item) -> bool:
     """Whether a pipeline declares that all views of a probe agree on an item."""
     views = probes[probe].views(len(condition.task.scale))
-    found = {_orbits(replace(condition, view=view))(item) for view in views}
+    found = {orbits_of(replace(condition, view=view))(item) for view in views}
     return len(found) == 1 and "" not in found
 
 
-def _why(condition: Condition) -> str:
+def why_fixed(condition: Condition) -> str:
+    """The reason why what the view of a condition moves cannot matter, as its pipeline declares."""
     view, traits = condition.view, open_pipeline(condition.rater.pipeline).traits
     base = base_view(len(view.label_order))
     moved = [axis for axis in AXES if getattr(view, axis) != getattr(base, axis)]
@@ -55,8 +38,11 @@ def _why(condition: Condition) -> str:
     return ", ".join(dict.fromkeys(reasons)) if all(reasons) else ""
 
 
-def _orbits(condition: Condition) -> Callable[[Item], str]:
-    """A function that finds an item's orbit: items that fill as many places are shown alike."""
+def orbits_of(condition: Condition) -> Callable[[Item], str]:
+    """A function that finds an item's orbit: items that fill as many places are shown alike.
+
+    It digests everything shown of such an item; "" if nothing is declared.
+    """
     traits, places = open_pipeline(condition.rater.pipeline).traits, condition.task.places
     turns, known = traits.turns, dict[int, str]()
     if turns is None:

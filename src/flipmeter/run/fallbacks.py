@@ -8,11 +8,9 @@ from shlex import quote
 
 from flipmeter.decide import open_pipeline
 from flipmeter.model import (
-    Budget,
     Capability,
     Examination,
     HttpBackend,
-    Ledger,
     Store,
     asked_as,
     check_scored,
@@ -28,6 +26,7 @@ from flipmeter.model import (
     without_logprobs,
 )
 from flipmeter.model.wires.corrections import DIALECT, corrections_of, told_corrections
+from flipmeter.run.interim import Terms
 from flipmeter.types import Condition, Model, Problem, Rater
 
 Known = Mapping[Model, Mapping[str, Capability]]
@@ -69,11 +68,7 @@ def _recalled(model: Model, names: Sequence[str], store: Store) -> dict[str, Cap
 
 
 async def learn(
-    grid: Sequence[Condition],
-    store: Store,
-    *,
-    ledger: Ledger | None = None,
-    budget: Budget | None = None,
+    grid: Sequence[Condition], store: Store, terms: Terms
 ) -> dict[Model, dict[str, Capability]]:
     """The capabilities of the grid's models; unknown ones are examined and recorded."""
     known: dict[Model, dict[str, Capability]] = {}
@@ -81,7 +76,7 @@ async def learn(
         known[model] = _recalled(model, names, store)
         missing = [name for name in names if name not in known[model]]
         if missing:
-            seen = await look(model, store, missing, ledger=ledger, budget=budget)
+            seen = await look(model, store, missing, terms)
             known[model] |= seen.found
     return _with_dialects(grid, known, store)
 
@@ -90,9 +85,7 @@ async def look(
     model: Model,
     store: Store,
     names: Sequence[str],
-    *,
-    ledger: Ledger | None = None,
-    budget: Budget | None = None,
+    terms: Terms,
 ) -> Examination:
     """Examine the endpoint of a model and record what is found."""
     opened = open_backend(model)
@@ -100,7 +93,7 @@ async def look(
     if not isinstance(backend, HttpBackend):
         raise TypeError(f"{model.address} has no endpoint to examine")
     try:
-        seen = await examine(model, backend, names, ledger=ledger, budget=budget)
+        seen = await examine(model, backend, names, ledger=terms.ledger, budget=terms.budget)
     finally:
         await opened.close()
     lasting = [capability for capability in seen.found.values() if capability.seen]

@@ -68,12 +68,13 @@ class Heard:
             return 0
         if not (answer.rank and self.condition.view.is_natural and not self.condition.task.places):
             return 0
-        said = fold_label(self.label)
-        named = [r for r in self.scale.ranks if said in map(fold_label, self._names(r))]
+        said, scale = fold_label(self.label), self.scale
+        named = [
+            rank
+            for rank in scale.ranks
+            if said in map(fold_label, (scale.name(rank), scale.value(rank)))
+        ]
         return named[0] if named and answer.rank not in named else 0
-
-    def _names(self, rank: Rank) -> tuple[str, str]:
-        return self.scale.name(rank), self.scale.value(rank)
 
 
 def doubt(heard: Sequence[Heard], fewest: int = FEWEST) -> str:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flipmeter.measure.inference.sequential.bets import share_bounds
+from flipmeter.model import Budget, Ledger
 from flipmeter.parse import parse
-from flipmeter.types import Call, Condition, Contrast, Item, Reply, Request
+from flipmeter.types import Call, Condition, Contrast, Reply, Request
 
 FEWEST = 5
 """Pairs before a rate is worth a word."""
-
-Whose = tuple[str, str, str]
-"""A rater, a level and a contrast."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,6 @@ class Interim:
     faults: Counter[str] = field(default_factory=Counter)
     _compared: dict[tuple[str, str, str], dict[str, int]] = field(default_factory=dict)
     _firsts: dict[tuple[str, str, str, str], list[int]] = field(default_factory=dict)
-    _counts: dict[Whose, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
 
     def expect(self, conditions: Sequence[Condition], calls: Iterable[Call]) -> None:
         """Note what will be asked next; both answers of a pair are asked in one lot."""
@@ -72,47 +68,87 @@ class Interim:
                 self._count(condition, call, answer.rank)
 
     def _count(self, condition: Condition, call: Call, rank: int) -> None:
-        view, rater = call.ask.view.name, condition.rater.name
-        where = (rater, condition.dataset, condition.level, str(condition.seed), call.ask.item.id)
+        view, item = call.ask.view.name, call.ask.item
+        whose = condition.rater.name, condition.dataset, condition.level
+        where = (*whose, str(condition.seed), item.id)
         self._ranks[*where, view] = rank
         for number, contrast in enumerate(self.contrasts):
             if not contrast.is_pair or view not in contrast.views:
                 continue
             (other,) = (name for name in contrast.views if name != view)
             before = self._ranks.get((*where, other))
-            if before is not None:
-                count = self._counts[rater, condition.level, contrast.name]
-                count[0] += before != rank
-                count[1] += 1
-                self._count_once(condition, call.ask.item, number, before != rank)
+            # An item counts once for a contrast; a bit for each contrast remembers that.
+            compared, unit = self._compared.setdefault(whose, {}), item.cluster or item.id
+            if before is None or compared.get(unit, 0) >> number & 1:
+                continue
+            compared[unit] = compared.get(unit, 0) | 1 << number
+            count = self._firsts.setdefault((*whose, contrast.name), [0, 0])
+            count[1] += 1  # before the other: a thread reads both
+            count[0] += before != rank
 
-    def _count_once(self, condition: Condition, item: Item, number: int, differs: bool) -> None:
-        """Count an item for a contrast unless it was; a bit for each contrast remembers that."""
-        whose = condition.rater.name, condition.dataset, condition.level
-        compared, unit = self._compared.setdefault(whose, {}), item.cluster or item.id
-        if compared.get(unit, 0) >> number & 1:
-            return
-        compared[unit] = compared.get(unit, 0) | 1 << number
-        count = self._firsts.setdefault((*whose, self.contrasts[number].name), [0, 0])
-        count[1] += 1  # before the other: a thread reads both
-        count[0] += differs
+    def _highest_first(self) -> list[tuple[tuple[str, str, str, str], int, int]]:
+        known = [(whose, k, n) for whose, (k, n) in [*self._firsts.items()] if n >= FEWEST]
+        return sorted(known, key=lambda one: -one[1] / one[2])
 
     def rates(self, most: int) -> list[InterimRate]:
         """The interim rates of every contrast, the highest first, at most so many.
 
         An item counts once, with the seed that was answered first: intervals need independence.
         """
-        counts = [(whose, k, n) for whose, (k, n) in [*self._firsts.items()] if n >= FEWEST]
-        counts.sort(key=lambda one: -one[1] / one[2])
-        return [InterimRate(*whose, k, n, *share_bounds(k, n)) for whose, k, n in counts[:most]]
+        from flipmeter.measure.inference.sequential.bets import share_bounds  # takes a while
+
+        counts = self._highest_first()[:most]
+        return [InterimRate(*whose, k, n, *share_bounds(k, n)) for whose, k, n in counts]
 
     @property
     def text(self) -> str:
         """The contrast that differs most so far, "" while too little is known."""
-        known = {whose: count for whose, count in self._counts.items() if count[1] >= FEWEST}
+        known = self._highest_first()
         if not known:
             return ""
-        worst = max(known, key=lambda whose: known[whose][0] / known[whose][1])
-        k, n = known[worst]
-        most = "up to " if len({whose[:2] for whose in known}) > 1 else ""
+        worst, k, n = known[0]
+        most = "up to " if len({whose[:3] for whose, _, _ in known}) > 1 else ""
         return f"{worst[-1]}: {most}{k:,} of {n:,} differ so far"
+
+
+class Listener:
+    """Hears what happens while models are asked; this one keeps what is planned, and is silent."""
+
+    planned = 0
+    """Number of distinct requests that are needed, as far as is known."""
+
+    def __init__(self) -> None:
+        self.interim = Interim()
+
+    def on_plan(self, n_requests: int) -> None:
+        self.planned = n_requests
+
+    def on_calls(self, conditions: Sequence[Condition], calls: Sequence[Call]) -> None:
+        """What is asked next; a listener that shows interim rates lets them expect it."""
+
+    def on_reply(self, request: Request, reply: Reply) -> None:
+        self.interim.hear(request, reply)
+
+    def on_fetch(self, so_far: int, in_all: int) -> None:
+        """Bytes of weights that are here."""
+
+    def on_test(self, so_far: int, in_all: int) -> None:
+        """Requests of the test of an engine."""
+
+    def on_note(self, text: str) -> None:
+        """What a user should know while it goes on."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms on which models are asked: what is counted, what it may cost, who listens, where.
+
+    `on` names a Ray cluster whose actors answer; nothing that is measured depends on it. A rater
+    whose first replies make no sense is stopped there, unless all are asked `anyway`.
+    """
+
+    ledger: Ledger = field(default_factory=Ledger)
+    budget: Budget | None = None
+    listener: Listener = field(default_factory=Listener)
+    on: str | None = None
+    anyway: bool = False

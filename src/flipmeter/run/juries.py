@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from flipmeter.decide import settle_jury
 from flipmeter.run.rate import Rated
-from flipmeter.types import Condition, Item, Jury, Model, Rater
+from flipmeter.types import Condition, Item, Jury, Model
 
 Place = tuple[str, str, int, str]
 """Dataset, level, seed and view."""
@@ -121,16 +121,11 @@ def seated(together: Sequence[Sequence[Rated]], jury: Jury, repeat: int = 0) -> 
 def _sat(member: Condition, jury: Jury, repeat: int) -> Condition:
     """The condition of a jury, from that of a member."""
     view = replace(member.view, repeat=repeat)
-    return replace(member, rater=jury_rater(member.rater, jury), view=view)
-
-
-def jury_rater(member: Rater, jury: Jury) -> Rater:
-    """A jury as a rater: the style and pipeline of its members under a name of its own."""
-    return replace(member, model=Model(f"panel/{jury.name}", jury.name))
+    rater = replace(member.rater, model=Model(f"panel/{jury.name}", jury.name))
+    return replace(member, rater=rater, view=view)
 
 
 def jury_identity(jury: Jury) -> str:
-    """The identity of a jury."""
     return f"{jury.by} of {', '.join(jury.members)}"
 
 

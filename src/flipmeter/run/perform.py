@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import platform
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,11 +23,8 @@ from flipmeter.base.files.parquet import without_secrets
 from flipmeter.base.run_sync import wait_for
 from flipmeter.errors import OutOfBudget
 from flipmeter.model import (
-    Asked,
     Backend,
-    Budget,
     Engine,
-    Ledger,
     RayBackend,
     Store,
     World,
@@ -36,10 +33,9 @@ from flipmeter.model import (
     open_backend,
     ray_cluster,
 )
-from flipmeter.model.backends.weights import Fetched
 from flipmeter.run.fallbacks import Known, adapted, learn, learned_since
 from flipmeter.run.first_look import doubts, first_replies, told, without
-from flipmeter.run.interim import Interim
+from flipmeter.run.interim import Listener, Terms
 from flipmeter.run.juries import Seating, jury_identity
 from flipmeter.run.rate import Rated, Seat, rate, seat
 from flipmeter.run.record.folder import Run
@@ -56,6 +52,9 @@ from flipmeter.run.record.generation import (
 )
 from flipmeter.run.record.heartbeat import PROGRESS, Heartbeat, read_beat
 from flipmeter.run.record.rows import (
+    CALL,
+    DECISION,
+    PROMPT,
     EvidenceOnce,
     ItemTable,
     call_table,
@@ -67,13 +66,13 @@ from flipmeter.run.record.rows import (
 )
 from flipmeter.run.record.spill import Spill, room_for, scratch
 from flipmeter.run.settled import LaidOut, Tested, lay_out, learn_settled, recall_settled
-from flipmeter.run.until import Until, watch_claim
+from flipmeter.run.until import watch_claim
 from flipmeter.study.draws import draw_sample, merged_for
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study
 from flipmeter.study.fit import fit_note, fitted
 from flipmeter.study.grid import contrasts_in, worlds
-from flipmeter.types import Condition, Dataset, Model, Problem, Rater, Reply, Request
+from flipmeter.types import Condition, Dataset, Model, Problem
 
 ROW_GROUP = 10000
 """Rows of a table that are written together."""
@@ -83,110 +82,59 @@ def perform(
     study: Study,
     folder: Path,
     store: Store,
+    terms: Terms | None = None,
     *,
-    ledger: Ledger | None = None,
-    on_reply: Asked | None = None,
-    on_fetch: Fetched | None = None,
-    on_test: Fetched | None = None,
-    on_plan: Callable[[int], None] | None = None,
-    on_note: Callable[[str], None] | None = None,
-    interim: Interim | None = None,
     origin: Mapping[str, Any] | None = None,
-    on: str | None = None,
     laid_out: tuple[Sequence[Dataset], Sequence[Condition]] | None = None,
-    anyway: bool = False,
 ) -> Run:
     """Ask what is missing, decide, measure, and write the run folder.
 
-    A run that its budget or its claim (`until`) stops holds the blocks of items that were finished,
-    and says so in `stopped`; if a budget allows none, it raises OutOfBudget. `origin` says who got
-    the replies, if it was not flipmeter. `on` names a Ray cluster whose actors answer; nothing that
-    is measured depends on it. `laid_out` are datasets and a grid instead of those that the study
-    would load and lay out itself. While another process writes the folder, this one waits, and
-    `on_note` is called. A rater whose first replies make no sense is stopped there, and the others
-    continue, unless all are asked `anyway`, as the paper did.
+    A run that its budget (that of the study) or its claim (`until`) stops holds the blocks of items
+    that were finished, and says so in `stopped`; if a budget allows none, it raises OutOfBudget.
+    `origin` says who got the replies, if it was not flipmeter. `laid_out` are datasets and a grid
+    instead of those that the study would load and lay out itself. While another process writes the
+    folder, this one waits, and the listener is told. A rater whose first replies make no sense is
+    stopped there, and the others continue, unless all are asked anyway, as the paper did.
     """
-    ledger = ledger or Ledger()
-    datasets = study.load() if laid_out is None else laid_out[0]
+    terms = terms or Terms()
+    terms = replace(terms, budget=study.allowance, anyway=terms.anyway or study.mode == "paper")
+    datasets, given = (study.load(), ()) if laid_out is None else laid_out
     _claim(folder)
-    test = partial(learn_settled, store=store, on_fetch=on_fetch, on_test=on_test)
-    layout = _lay_out(study, datasets, laid_out[1] if laid_out else (), store, test)
-    bench = Seating(study.juries, layout.reproducible)
-    reproducible = [*layout.reproducible, *bench.steady]
-    until = watch_claim(study, bench.grid(layout.grid), reproducible)
-    known = wait_for(learn(layout.grid, store, ledger=ledger, budget=study.allowance))
+    layout = _lay_out(study, datasets, given, store, terms.listener)
+    harvest = Harvest(study, Seating(study.juries, layout.reproducible))
+    harvest.watch(layout.grid)
+    known = wait_for(learn(layout.grid, store, terms))
     grid, fallbacks = adapted(layout.grid, known)
-    pulse = Heartbeat(folder, study.name, ledger, study.prices.values())
+    terms.listener.interim.contrasts = contrasts_in(study, grid)
+    pulse = Heartbeat(folder, study.name, terms.ledger, study.prices.values(), terms.listener)
 
-    def planned(n_requests: int) -> None:
-        pulse.planned = n_requests
-        if on_plan is not None:
-            on_plan(n_requests)
+    async def ask() -> None:
+        async with open_engine(grid, worlds(study, datasets, grid), store, terms) as opened:
+            await harvest.ask(grid, *opened, terms, pulse)
 
-    interim = interim or Interim()
-    interim.contrasts = contrasts_in(study, grid)
-    pulse.interim = interim
+    def tell_who_writes() -> None:
+        beat = read_beat(folder)
+        who = f"process {beat.pid} on {beat.host}" if beat is not None else "another process"
+        terms.listener.on_note(f"{folder} is being written by {who}; waiting for it to finish")
 
-    def heard(request: Request, reply: Reply) -> None:
-        interim.hear(request, reply)
-        if on_reply is not None:
-            on_reply(request, reply)
-
-    async def ask() -> _Harvest:
-        async with opened(grid, worlds(study, datasets, grid), on_fetch, on) as backends:
-            engine = engine_for(backends, store, ledger, study.allowance, heard)
-            pulse.gates = engine.gates
-            identities = {seat: backend.identity for seat, backend in backends.items()}
-            planned(sum(len(condition.items) for condition in grid))  # until lots are planned
-            is_asked_anyway = anyway or study.mode == "paper"
-            first = [] if is_asked_anyway else await first_replies(grid, engine, identities)
-            reasons = doubts(first)
-            kept = without(grid, reasons)
-            watch = watch_claim(study, bench.grid(kept)) if reasons else until
-            replies = {one.evidence.call.request.key: one.evidence.reply for one in first}
-            interim.known = replies
-            lots = rate(
-                *(kept, engine, identities),
-                block=study.block,
-                on_plan=planned,
-                on_calls=interim.expect if on_reply else None,
-                heard=replies,
-            )
-            recorded = bench.grid(kept)
-            heaps = _heaps(spills, recorded, identities)
-            found = await _gather(lots, heaps, watch, pulse, bench)
-            unread = told(reasons, study.juries) if reasons else ""
-            return replace(found, grid=recorded, until=watch, unread=unread)
-
-    with (
-        writing(folder, partial(_tell_who_writes, folder, on_note)),
-        pulse,
-        scratch(folder) as spills,
-    ):
+    with writing(folder, tell_who_writes), pulse, scratch(folder) as spills:
+        harvest.open(spills, grid)
         with _collecting_seldom():
-            found = wait_for(ask())
-        grid, until = [*found.grid], found.until
-        facts = describe(study, datasets, grid, found.identities, ledger, found.stopped)
-        facts |= {
-            "reproducible": reproducible,
+            wait_for(ask())
+        sized = fitted(study, datasets)
+        notes = [fallbacks, layout.warnings, learned_since(layout.grid, known, store)]
+        facts = harvest.facts(sized, datasets) | {
+            "asked": terms.ledger.counts,
             "capabilities": _listed(known, layout.tested),
-            "fallbacks": _joined(
-                fallbacks, layout.warnings, learned_since(layout.grid, known, store)
-            ),
+            "fallbacks": {
+                name: [line for one in notes for line in one.get(name, ())]
+                for one in notes
+                for name in one
+            },
+            **({} if origin is None else {"origin": dict(origin)}),
         }
-        if until is not None:
-            facts["claim"] = until.record()
-        if origin is not None:
-            facts["origin"] = dict(origin)
-        _record(folder, spills, fitted(study, datasets), grid, found, facts)
+        harvest.write(folder, spills, sized, facts)
     return Run(folder)
-
-
-def _tell_who_writes(folder: Path, on_note: Callable[[str], None] | None) -> None:
-    beat = read_beat(folder)
-    who = f"process {beat.pid} on {beat.host}" if beat is not None else "another process"
-    if on_note is not None:
-        on_note(f"{folder} is being written by {who}; waiting for it to finish")
 
 
 def _lay_out(
@@ -194,200 +142,202 @@ def _lay_out(
     datasets: Sequence[Dataset],
     given: Sequence[Condition],
     store: Store,
-    test: Callable[[Sequence[Rater]], Coroutine[Any, Any, Tested]],
+    listener: Listener,
 ) -> LaidOut:
     """Test engines that were not tested yet, once it is known that the study can be asked."""
     raters = [one.rater for one in given] or study.raters()
     known = lay_out(study, datasets, recall_settled(raters, store), given)
-    watch_claim(study, known.grid, known.reproducible)
-    if not known.untested:
+    if not any(found.is_there is None for found in known.tested.values()):
         return known
-    return lay_out(study, datasets, wait_for(test(raters)), given)
+    watch_claim(study, known.grid, known.reproducible)
+    return lay_out(study, datasets, wait_for(learn_settled(raters, store, listener)), given)
 
 
-def _joined(*told: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Notes of several sources, by rater."""
-    names = dict.fromkeys(name for one in told for name in one)
-    return {name: [line for one in told for line in one.get(name, ())] for name in names}
-
-
-def _record(
-    folder: Path,
-    spills: Path,
-    study: Study,
-    grid: Sequence[Condition],
-    found: _Harvest,
-    facts: Mapping[str, Any],
-) -> None:
-    """Write a run folder, all at once: a run that fails leaves the results of the last alone."""
-    found.items.add_grid(grid)
-    recipe = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False)
-    tables: dict[str, Callable[[], pl.LazyFrame]] = {
-        ITEMS: lambda: found.items.table().lazy(),
-        CONDITIONS: lambda: condition_table(grid).lazy(),
-        PROMPTS: found.prompts.rows,
-        CALLS: found.calls.rows,
-        DECISIONS: found.decisions.rows,
-    }
-    # A table is made when it is written, so that none is held beside another.
-    writers = {STUDY: lambda path: write_text(path, recipe)} | {
-        name: partial(_write_made, make) for name, make in tables.items()
-    }
-    with room_for(folder):
-        commit(folder, spills, writers, study=study.name, state=found.state, facts=facts)
-
-
-@dataclass
-class _Harvest:
+class Harvest:
     """The outcome of a run, lot by lot: rows, answering models, and the reason of an early end."""
 
-    decisions: Spill
-    calls: Spill
-    prompts: Spill
-    items: ItemTable
-    identities: Mapping[Seat, str]
-    ended: str = ""
-    is_settled: bool = False
-    grid: Sequence[Condition] = ()
-    until: Until | None = None
-    unread: str = ""
+    def __init__(self, study: Study, bench: Seating) -> None:
+        self._study = study
+        self._bench = bench
+        self._reproducible = [*bench.reproducible, *bench.steady]
+        self._items = ItemTable()
+        self._identities: Mapping[Seat, str] = {}
+        self._unread = self._ended = ""
+        self._is_settled = False
 
     @property
     def stopped(self) -> str:
         """Reason why the run is incomplete: unreadable raters, then the cause of its end."""
-        return "; ".join(part for part in (self.unread, self.ended) if part)
+        return "; ".join(part for part in (self._unread, self._ended) if part)
 
-    @property
-    def state(self) -> State:
-        if not self.stopped:
-            return "complete"
-        return "settled" if self.is_settled and not self.unread else "stopped"
+    def watch(self, grid: Sequence[Condition]) -> None:
+        """The grid that is asked, and the claim that may stop it early."""
+        self._grid = self._bench.grid(grid)
+        self._until = watch_claim(self._study, self._grid, self._reproducible)
 
+    def open(self, spills: Path, grid: Sequence[Condition]) -> None:
+        """Make room for rows, in the order of a grid, however it is split."""
+        places = grid_places(self._bench.grid(grid))
+        self._decisions = Spill(spills, "decisions", DECISION.table(), places)
+        self._calls = Spill(spills, "calls", CALL.table(), places)
+        self._prompts = Spill(spills, "prompts", PROMPT.table(), digest_bins, distinct="digest")
 
-def _heaps(folder: Path, grid: Sequence[Condition], identities: Mapping[Seat, str]) -> _Harvest:
-    """The sink of a run's rows, in the order of its grid, however it is split."""
-    places = grid_places(grid)
-    return _Harvest(
-        Spill(folder, "decisions", decision_table([]), places),
-        Spill(folder, "calls", call_table([]), places),
-        Spill(folder, "prompts", prompt_table([]), digest_bins, distinct="digest"),
-        ItemTable(),
-        identities,
-    )
+    async def ask(
+        self,
+        grid: Sequence[Condition],
+        engine: Engine,
+        identities: Mapping[Seat, str],
+        terms: Terms,
+        pulse: Heartbeat,
+    ) -> None:
+        """Ask until there is no more, or what was asked is known; no lot in a budget is an error.
 
+        Raters are left out whose first replies cannot be read.
+        """
+        pulse.gates, self._identities = engine.gates, identities
+        listener = terms.listener
+        listener.on_plan(sum(len(one.items) for one in grid))  # until lots are planned
+        first = [] if terms.anyway else await first_replies(grid, engine, identities)
+        reasons = doubts(first)
+        grid = without(grid, reasons)
+        self._unread = told(reasons, self._study.juries) if reasons else ""
+        self.watch(grid)
+        known = {one.evidence.call.request.key: one.evidence.reply for one in first}
+        listener.interim.known = known
+        lots = rate(
+            *(grid, engine, identities),
+            block=self._study.block,
+            on_plan=listener.on_plan,
+            on_calls=listener.on_calls,
+            heard=known,
+        )
+        once = EvidenceOnce()
+        try:
+            async for lot in lots:
+                table = self._add(lot, once)
+                pulse.settle(table)
+                if self._until is not None and (stopped := self._until.look(table)):
+                    self._ended, self._is_settled = stopped, True
+                    break
+        except OutOfBudget as stop:
+            if not self._decisions.n_rows:
+                raise
+            self._ended = str(stop)
 
-async def _gather(
-    lots: AsyncIterator[list[Rated]],
-    found: _Harvest,
-    until: Until | None,
-    pulse: Heartbeat,
-    bench: Seating,
-) -> _Harvest:
-    """Turn lots into rows as they come, until there are no more or what was asked is known.
+    def _add(self, lot: Sequence[Rated], once: EvidenceOnce) -> pl.DataFrame:
+        """Turn a lot into rows; the decisions among them."""
+        rated = self._bench.rated(lot)
+        table = decision_table(rated)
+        evidence = once.of(rated)
+        self._decisions.add(table)
+        self._calls.add(call_table(evidence))
+        self._prompts.add(prompt_table(one.call.prompt.script for _, one in evidence))
+        for condition, one in evidence:  # null texts are in no condition
+            if (item := one.call.ask.item).role != "test":
+                self._items.add(condition.dataset, [item])
+        return table
 
-    A budget that ends before the first is an error.
-    """
-    once = EvidenceOnce()
-    try:
-        async for lot in lots:
-            rated = bench.rated(lot)
-            table = decision_table(rated)
-            evidence = once.of(rated)
-            found.decisions.add(table)
-            found.calls.add(call_table(evidence))
-            found.prompts.add(prompt_table(one.call.prompt.script for _, one in evidence))
-            found.items.add_asked(evidence)
-            pulse.settle(table)
-            if until is not None and (stopped := until.look(table)):
-                found.ended, found.is_settled = stopped, True
-                break
-    except OutOfBudget as stop:
-        if not found.decisions.n_rows:
-            raise
-        found.ended = str(stop)
-    return found
+    def facts(self, sized: Study, datasets: Sequence[Dataset]) -> dict[str, Any]:
+        """The provenance of a run, to trust or repeat it, without secrets."""
+        study = self._study
+        packages = ("numpy", "scipy", "polars", "xllamacpp")
+        return {
+            "flipmeter": _version("flipmeter"),
+            "python": sys.version.split()[0],
+            "platform": platform.platform(),
+            "packages": {name: _version(name) for name in packages},
+            "models": {model.title: one for (model, _), one in self._identities.items()}
+            | {jury.name: jury_identity(jury) for jury in study.juries},
+            "contrasts": [asdict(contrast) for contrast in contrasts_in(study, self._grid)],
+            "tasks": {one.dataset: TaskEntry.of(one.task).model_dump() for one in self._grid},
+            "datasets": {
+                name: {"spec": spec, **about}
+                for dataset, spec in zip(datasets, study.datasets, strict=True)
+                for name, about in _described(sized, dataset, fit_note(study, sized, dataset))
+            },
+            "greedy": study.greedy_raters(),
+            "stopped": self.stopped,
+            "reproducible": self._reproducible,
+            **({} if self._until is None else {"claim": self._until.record()}),
+        }
 
+    def write(self, folder: Path, spills: Path, sized: Study, facts: Mapping[str, Any]) -> None:
+        """Write a run folder, all at once: a run that fails leaves that of the last alone."""
+        for one in self._grid:
+            self._items.add(one.dataset, (*one.demos, *one.calibration, *one.items))
+        recipe = yaml.safe_dump(sized.model_dump(mode="json"), sort_keys=False)
+        tables: dict[str, Callable[[], pl.LazyFrame]] = {
+            ITEMS: lambda: self._items.table().lazy(),
+            CONDITIONS: lambda: condition_table(self._grid).lazy(),
+            PROMPTS: self._prompts.rows,
+            CALLS: self._calls.rows,
+            DECISIONS: self._decisions.rows,
+        }
 
-def _refuse_other_limits(model: Model, backends: Mapping[Seat, Backend], mine: Backend) -> None:
-    """Refuse a second model behind one endpoint whose limits differ: one client serves both."""
-    for (other, _), backend in backends.items():
-        limits = [(m.timeout, m.concurrency, m.min_interval, m.actors) for m in (model, other)]
-        if backend is mine and limits[0] != limits[1]:
-            raise Problem(
-                f"'{model.title}' and '{other.title}' are the same model behind one endpoint; "
-                "give both the same timeout, concurrency and ray"
-            )
+        def write_table(make: Callable[[], pl.LazyFrame], path: Path) -> None:
+            # Row groups of a fixed size: how the rows came in does not show in the file.
+            without_secrets(make()).sink_parquet(path.absolute(), row_group_size=ROW_GROUP)
+
+        # A table is made when it is written, so that none is held beside another.
+        writers = {STUDY: lambda path: write_text(path, recipe)} | {
+            name: partial(write_table, make) for name, make in tables.items()
+        }
+        state: State = "stopped" if self.stopped else "complete"
+        if self._is_settled and not self._unread:
+            state = "settled"
+        with room_for(folder):
+            commit(folder, spills, writers, study=sized.name, state=state, facts=facts)
 
 
 @asynccontextmanager
-async def opened(
-    grid: Sequence[Condition],
-    known: Mapping[str, World],
-    on_fetch: Fetched | None = None,
-    on: str | None = None,
-) -> AsyncIterator[dict[Seat, Backend]]:
-    """Open what answers for a grid, each engine once, here or on Ray, and close it at the end."""
-    backends: dict[Seat, Backend] = {}
-    by_identity: dict[str, Backend] = {}
-    with ray_cluster(on) if on else nullcontext():
+async def open_engine(
+    grid: Sequence[Condition], known: Mapping[str, World], store: Store, terms: Terms
+) -> AsyncIterator[tuple[Engine, dict[Seat, str]]]:
+    """Open what answers for a grid, each engine once, here or on Ray, and close it at the end.
+
+    Each is asked at the rate set for its model. Identities are by seat.
+    """
+    backends: dict[str, Backend] = {}
+    models: dict[str, Model] = {}
+    identities: dict[Seat, str] = {}
+    with ray_cluster(terms.on) if terms.on else nullcontext():
         try:
             for model, dataset in dict.fromkeys(map(seat, grid)):
                 world = known.get(dataset)
                 identity = identity_of(model, world)
-                if identity in by_identity:
-                    _refuse_other_limits(model, backends, by_identity[identity])
-                elif on and not is_on_cluster(model):
-                    by_identity[identity] = RayBackend(model, world)
+                if identity in backends:
+                    _refuse_other_limits(model, models[identity])
+                elif terms.on and not is_on_cluster(model):
+                    backends[identity] = RayBackend(model, world)
                 else:
-                    by_identity[identity] = open_backend(model, world, progress=on_fetch)
-                backends[model, dataset] = by_identity[identity]
-            yield backends
+                    progress = terms.listener.on_fetch
+                    backends[identity] = open_backend(model, world, progress=progress)
+                models[identity] = model
+                identities[model, dataset] = backends[identity].identity
+            yield (
+                Engine(
+                    {backend.identity: backend for backend in backends.values()},
+                    store,
+                    terms.ledger,
+                    terms.budget,
+                    {backends[name].identity: one.min_interval for name, one in models.items()},
+                    terms.listener.on_reply,
+                ),
+                identities,
+            )
         finally:
-            for backend in by_identity.values():
+            for backend in backends.values():
                 await backend.close()
 
 
-def engine_for(
-    backends: Mapping[Seat, Backend],
-    store: Store,
-    ledger: Ledger,
-    budget: Budget | None = None,
-    on_reply: Asked | None = None,
-) -> Engine:
-    """The engine for open backends, each at the rate set for its model."""
-    by_identity = {backend.identity: backend for backend in backends.values()}
-    pace = {backend.identity: model.min_interval for (model, _), backend in backends.items()}
-    return Engine(by_identity, store, ledger, budget, pace, on_reply)
-
-
-def describe(
-    study: Study,
-    datasets: Sequence[Dataset],
-    grid: Sequence[Condition],
-    identities: Mapping[Seat, str],
-    ledger: Ledger,
-    stopped: str,
-) -> dict[str, Any]:
-    """The provenance of a run, to trust or repeat it, without secrets."""
-    sized = fitted(study, datasets)
-    return {
-        "flipmeter": _version("flipmeter"),
-        "python": sys.version.split()[0],
-        "platform": platform.platform(),
-        "packages": {name: _version(name) for name in ("numpy", "scipy", "polars", "xllamacpp")},
-        "models": {model.title: identity for (model, _), identity in identities.items()}
-        | {jury.name: jury_identity(jury) for jury in study.juries},
-        "contrasts": [asdict(contrast) for contrast in contrasts_in(study, grid)],
-        "tasks": {one.dataset: TaskEntry.of(one.task).model_dump() for one in grid},
-        "datasets": {
-            name: {"spec": spec, **about}
-            for dataset, spec in zip(datasets, study.datasets, strict=True)
-            for name, about in _described(sized, dataset, fit_note(study, sized, dataset))
-        },
-        "greedy": study.greedy_raters(),
-        "asked": ledger.counts,
-        "stopped": stopped,
-    }
+def _refuse_other_limits(model: Model, other: Model) -> None:
+    """Refuse a second model behind one endpoint whose limits differ: one client serves both."""
+    limits = [(m.timeout, m.concurrency, m.min_interval, m.actors) for m in (model, other)]
+    if limits[0] != limits[1]:
+        raise Problem(
+            f"'{model.title}' and '{other.title}' are the same model behind one endpoint; "
+            "give both the same timeout, concurrency and ray"
+        )
 
 
 def _listed(known: Known, tested: Tested) -> dict[str, dict[str, Any]]:
@@ -454,12 +404,3 @@ def _claim(folder: Path) -> None:
         raise Problem(
             f"cannot write to the run folder {folder} ({error.strerror}); use another with --out"
         ) from error
-
-
-def _write_made(make: Callable[[], pl.LazyFrame], path: Path) -> None:
-    _write_table(make(), path)
-
-
-def _write_table(table: pl.LazyFrame, path: Path) -> None:
-    # Row groups of a fixed size: how the rows came in does not show in the file.
-    without_secrets(table).sink_parquet(path.absolute(), row_group_size=ROW_GROUP)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -34,12 +34,6 @@ from flipmeter.types import Condition, Model
 if TYPE_CHECKING:
     from flipmeter.measure import PowerPlan
 
-Sharers = dict[tuple[Model, ...], list[str]]
-"""Identities by the models behind them.
-
-A simulated rater has one on each dataset, and two entries of a study may be one model.
-"""
-
 
 @dataclass(frozen=True)
 class FirstRound:
@@ -52,11 +46,15 @@ class FirstRound:
     notes: tuple[str, ...] = ()
 
     @property
-    def sharers(self) -> Sharers:
+    def sharers(self) -> dict[tuple[Model, ...], list[str]]:
+        """Identities by the models behind them.
+
+        A simulated rater has one on each dataset, and two entries of a study may be one model.
+        """
         models: dict[str, dict[Model, None]] = {}
         for (model, _), identity in self.identities.items():
             models.setdefault(identity, {})[model] = None
-        found: Sharers = {}
+        found: dict[tuple[Model, ...], list[str]] = {}
         for identity, some in models.items():
             found.setdefault(tuple(some), []).append(identity)
         return found
@@ -96,23 +94,33 @@ def preview(
     `power` is a claim such as P1<0.10, to plan when it is looked at.
     """
     first = plan_first_round(study, store)
-    plans = () if power is None else tuple(_power(study, power, first.grid))
+    plans: tuple[PowerPlan, ...] = ()
+    if power is not None:
+        from flipmeter.run.until import power_plans  # what is measured takes a while to import
+
+        plans = tuple(power_plans(study, power, first.grid))
     stored = store.among([request.key for request in first.plan.requests])
     caches = {
         identity: caching
         for (model, _), identity in first.identities.items()
         if (caching := caching_of(model)) is not None
     }
-    costs, worst = price(first.plan, stored, caches), _worst(first.plan, stored)
+    costs, worst = price(first.plan, stored, caches), dict[str, Spent]()
+    for request in first.plan.requests:
+        if request.key not in stored:
+            worst.setdefault(request.model, Spent()).add(worst_case(request))
     sharers, engines = first.sharers, _Notes(study, store, first, stored)
     asked = [m for models, some in sharers.items() if any(i in worst for i in some) for m in models]
     quotes = wait_for(find_prices(asked, study.prices, listed, is_offline=is_offline))
     forecasts = []
     for models, identities in sharers.items():
+        most = Spent()
+        for identity in identities:
+            most.add(worst.get(identity, Spent()))
         forecast = Forecast(
             ", ".join(model.title for model in models),
             sum((costs[identity] for identity in identities if identity in costs), Cost()),
-            _added(worst[identity] for identity in identities if identity in worst),
+            most,
             observe(store, identities),
             _dearest([quotes[model.title] for model in models if model.title in quotes]),
             notes=tuple(dict.fromkeys(engines.of(models, identities))),
@@ -151,16 +159,17 @@ class _Notes:
             return f"replies are not reproducible ({found.how}), so every view is repeated"
         passed = replace(found, is_there=True)
         best = plan_first_round(self.study, self.store, dict.fromkeys(self.first.tested, passed))
-        n_fewer = self._n_asked(self.first, identities) - self._n_asked(best, identities)
+        asked = [
+            [request.key for request in one.plan.requests if request.model in identities]
+            for one in (self.first, best)
+        ]
+        now, then = (len(keys) - len(self.store.among(keys)) for keys in asked)
+        n_fewer = now - then
         fewer = f" and, if they are, sends {n_fewer:,} fewer requests" if n_fewer else ""
         return (
             f"whether replies are reproducible is {found.how}, so every view counts as "
             f"repeated; `flipmeter run` tests it first{fewer}"
         )
-
-    def _n_asked(self, first: FirstRound, identities: Sequence[str]) -> int:
-        asked = [request.key for request in first.plan.requests if request.model in identities]
-        return len(asked) - len(self.store.among(asked))
 
     def _outdated(self, former: str, identities: Sequence[str]) -> Iterator[str]:
         missing = (r for r in self.first.plan.requests if r.key not in self.stored)
@@ -169,33 +178,10 @@ class _Notes:
             yield f"{n:,} stored replies have other settings ({former}); they are requested again"
 
 
-def _power(study: Study, claim: str, grid: Sequence[Condition]) -> Iterator[PowerPlan]:
-    from flipmeter.run.until import power_plans  # what is measured takes a while to import
-
-    return power_plans(study, claim, grid)
-
-
-def _worst(plan: Plan, stored: Collection[str]) -> dict[str, Spent]:
-    """By identity, the most that a budget would reserve for requests not stored."""
-    worst: dict[str, Spent] = {}
-    for request in plan.requests:
-        if request.key not in stored:
-            worst.setdefault(request.model, Spent()).add(worst_case(request))
-    return worst
-
-
-def _added(parts: Iterable[Spent]) -> Spent:
-    total = Spent()
-    for part in parts:
-        total.add(part)
-    return total
-
-
 def _dearest(quotes: Sequence[Quote]) -> Quote:
     """One quote for entries of the same model: the dearest, if they differ."""
-    priced = [quote for quote in quotes if quote.price is not None]
-    return max(priced or quotes, key=_level, default=Quote(note="nothing is left to ask"))
 
+    def level(quote: Quote) -> tuple[float, float]:
+        return (quote.price.prompt, quote.price.completion) if quote.price else (-1.0, -1.0)
 
-def _level(quote: Quote) -> tuple[float, float]:
-    return (quote.price.prompt, quote.price.completion) if quote.price else (0.0, 0.0)
+    return max(quotes, key=level, default=Quote(note="nothing is left to ask"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
+from collections.abc import Sequence
 
 from rich.progress import (
     BarColumn,
@@ -20,8 +20,8 @@ from rich.text import Text
 
 from flipmeter.base.printed import PATIENCE, about_time, plain_console, unfailing, without_controls
 from flipmeter.model import Ledger
-from flipmeter.run.interim import Interim
-from flipmeter.types import Reply, Request
+from flipmeter.run.interim import Interim, Listener
+from flipmeter.types import Call, Condition, Reply, Request
 
 QUIET_SECONDS = 30.0
 """Interval between lines if there is no terminal."""
@@ -44,11 +44,11 @@ class _Flips(ProgressColumn):
         return Text(without_controls(self._interim.text))
 
 
-class Meter:
+class Meter(Listener):
     """Show on stderr what a ledger counts."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self.interim = Interim()
+        super().__init__()
         self._ledger = ledger
         ledger.on_wait = self.on_note
         self._stream = unfailing(sys.stderr, PATIENCE)
@@ -70,12 +70,13 @@ class Meter:
         self._asking = self._bar.add_task("asking", total=None, visible=False)
         self._fetching = self._bar.add_task("fetching weights", total=None, visible=False)
         self._testing = self._bar.add_task("testing the engine", total=None, visible=False)
-        self._n_planned = 0
 
     def on_plan(self, n_requests: int) -> None:
-        """Note how many distinct requests the run needs."""
-        self._n_planned = n_requests
+        super().on_plan(n_requests)
         self._bar.update(self._asking, total=n_requests, visible=True)
+
+    def on_calls(self, conditions: Sequence[Condition], calls: Sequence[Call]) -> None:
+        self.interim.expect(conditions, calls)
 
     def on_fetch(self, so_far: int, in_all: int) -> None:
         self._started = time.monotonic()  # the speed is that of asking alone
@@ -88,6 +89,7 @@ class Meter:
         self._line(f"testing whether replies are reproducible: {so_far} of {in_all}")
 
     def on_reply(self, request: Request, reply: Reply) -> None:
+        super().on_reply(request, reply)
         done = self._ledger.stored + self._ledger.asked
         self._bar.update(self._asking, completed=done)
         if self._is_line_due:
@@ -95,7 +97,7 @@ class Meter:
 
     def _progress(self, done: int) -> str:
         """Progress of the run, and its estimated end."""
-        in_all = max(self._n_planned, self._ledger.wanted)
+        in_all = max(self.planned, self._ledger.wanted)
         speed = self._ledger.asked / max(time.monotonic() - self._started, 1e-9)
         told = f"asking: {done:,} of {in_all:,}, {speed:.1f}/s"
         if self._ledger.asked < FIRST:
@@ -103,7 +105,6 @@ class Meter:
         return f"{told}, about {about_time(max(in_all - done, 0) / speed)} left"
 
     def on_note(self, text: str) -> None:
-        """Print what a user should know while the run goes on."""
         said = f"flipmeter: {without_controls(text)}"
         self._bar.console.print(said, soft_wrap=True)
 
@@ -120,10 +121,5 @@ class Meter:
         self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._bar.stop()

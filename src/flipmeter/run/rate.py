@@ -77,7 +77,12 @@ class Rating:
             asks = pipeline.asks(panel_of(condition), self._answers(number))
             if not asks:
                 continue
-            write, draws = writer(condition), self._draws(condition)
+            rater, write = condition.rater, writer(condition)
+            forms = [rater.decoding, *[rater.decoding.drawn] * rater.n_draws]
+            identity = self.identities[seat(condition)]
+            draws = [
+                requests_for(rater.model, identity, form, scored=rater.is_scored) for form in forms
+            ]
             for ask in asks:
                 prompt = write(ask)
                 self._refuse_hidden(prompt.answers)
@@ -128,13 +133,6 @@ class Rating:
             else:
                 shared += found
         return own, tuple(shared)
-
-    def _draws(self, condition: Condition) -> list[Callable[[Prompt, int], Request]]:
-        """The factory of the request for a prompt, and of those for its draws."""
-        rater = condition.rater
-        forms = [rater.decoding, *[rater.decoding.drawn] * rater.n_draws]
-        identity = self.identities[seat(condition)]
-        return [requests_for(rater.model, identity, d, scored=rater.is_scored) for d in forms]
 
 
 def _answer(found: Sequence[Evidence]) -> Answer:
@@ -202,7 +200,8 @@ def lots(conditions: Sequence[Condition], block: int | None) -> Iterator[Sequenc
     lot: list[Condition] = []
     for _, some in groupby(conditions, key=lambda c: (c.dataset, c.level, c.seed)):
         together = list(some)
-        if _n_decisions(together) > LOT and all(map(_is_itemwise, together)):
+        learn_from = {open_pipeline(one.rater.pipeline).traits.calibration for one in together}
+        if _n_decisions(together) > LOT and learn_from <= {"", "apart"}:  # each item by itself
             if lot:
                 yield lot
             lot = []
@@ -226,11 +225,6 @@ def _cut(conditions: Sequence[Condition], size: int) -> Iterator[list[Condition]
 
 def _n_decisions(conditions: Iterable[Condition]) -> int:
     return sum(len(condition.items) for condition in conditions)
-
-
-def _is_itemwise(condition: Condition) -> bool:
-    """Whether the decision on an item is the same whatever other items are decided with it."""
-    return open_pipeline(condition.rater.pipeline).traits.calibration in ("", "apart")
 
 
 async def rate(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from flipmeter.model import Capability, Store, is_tested, learn_reproducible, recall_reproducible
-from flipmeter.model.backends.weights import Fetched
+from flipmeter.run.interim import Listener
 from flipmeter.study.file import Study
 from flipmeter.study.grid import conditions, is_settled
 from flipmeter.types import Condition, Dataset, Model, Rater
@@ -21,10 +21,6 @@ class LaidOut:
 
     grid: Sequence[Condition]
     tested: Tested
-
-    @property
-    def untested(self) -> list[Model]:
-        return [model for model, found in self.tested.items() if found.is_there is None]
 
     @property
     def reproducible(self) -> list[str]:
@@ -55,14 +51,13 @@ def recall_settled(raters: Sequence[Rater], store: Store) -> dict[Model, Capabil
 
 
 async def learn_settled(
-    raters: Sequence[Rater],
-    store: Store,
-    on_fetch: Fetched | None = None,
-    on_test: Fetched | None = None,
+    raters: Sequence[Rater], store: Store, listener: Listener
 ) -> dict[Model, Capability]:
     """The reproducibility of some raters' engines; those not tested yet are tested now."""
     return {
-        model: await learn_reproducible(model, store, progress=on_fetch, on_test=on_test)
+        model: await learn_reproducible(
+            model, store, progress=listener.on_fetch, on_test=listener.on_test
+        )
         for model in _engines(raters)
     }
 

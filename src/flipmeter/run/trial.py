@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING
 
 from flipmeter.base.printed import Printed
 from flipmeter.base.run_sync import wait_for
-from flipmeter.model import Ledger, Store
+from flipmeter.model import Store
 from flipmeter.run.fallbacks import adapted, learn
 from flipmeter.run.first_look import Heard, Whose, doubts, hear, short, whose
-from flipmeter.run.perform import engine_for, opened
-from flipmeter.run.rate import Evidence
+from flipmeter.run.interim import Terms
+from flipmeter.run.perform import open_engine
 from flipmeter.study.file import Study
 from flipmeter.study.grid import conditions, worlds
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-TRIED = 3
-"""Default number of items."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,13 +35,14 @@ class Trial(Printed):
         """One row for each reply."""
         for one in self.heard:
             rater, dataset, level = whose(one.condition)
-            reply = one.evidence.reply
+            reply, ask = one.evidence.reply, one.evidence.call.ask
+            again = f" (repeat {ask.view.repeat})" if ask.view.repeat else ""
             yield {
                 "rater": rater,
                 "dataset": dataset,
                 "level": level,
-                "item": one.evidence.call.ask.item.id,
-                "view": _view(one.evidence),
+                "item": ask.item.id,
+                "view": f"{ask.view.name}{again}{f', {ask.part}' if ask.part else ''}",
                 "reply": reply.error or reply.text,
                 "label": one.label,
                 "class": one.outcome,
@@ -72,29 +70,20 @@ class Trial(Printed):
         )
 
 
-def _view(evidence: Evidence) -> str:
-    view, part = evidence.call.ask.view, evidence.call.ask.part
-    again = f" (repeat {view.repeat})" if view.repeat else ""
-    return f"{view.name}{again}{f', {part}' if part else ''}"
-
-
-def try_study(
-    study: Study, store: Store, n_items: int = TRIED, *, ledger: Ledger | None = None
-) -> Trial:
+def try_study(study: Study, store: Store, n_items: int) -> Trial:
     """Ask the first items of a study under every view, once each, at its base and its levels."""
-    ledger = ledger or Ledger()
+    terms = Terms(budget=study.allowance)
     datasets = study.load()
     grid = [
         replace(condition, items=condition.items[:n_items])
         for condition in conditions(study, datasets)
         if not condition.view.repeat and condition.seed == study.seeds[0]
     ]
-    grid, _ = adapted(grid, wait_for(learn(grid, store, ledger=ledger, budget=study.allowance)))
+    grid, _ = adapted(grid, wait_for(learn(grid, store, terms)))
 
     async def ask() -> list[Heard]:
-        async with opened(grid, worlds(study, datasets, grid)) as backends:
-            engine = engine_for(backends, store, ledger, study.allowance)
-            identities = {seat: backend.identity for seat, backend in backends.items()}
+        async with open_engine(grid, worlds(study, datasets, grid), store, terms) as opened:
+            engine, identities = opened
             return await hear(grid, engine, identities)
 
     return Trial(tuple(one for one in wait_for(ask()) if one.is_about_an_item))

@@ -101,7 +101,7 @@ def power_plans(study: Study, text: str, grid: Sequence[Condition]) -> Iterator[
     contrast = claimed(claim.contrast, contrasts_in(study, grid))
     for name, items in _shared_items(claim, contrast, grid).items():
         looks = _looks(items, study.block_size)
-        notes = (*_drawn(contrast), *_notes(study, claim, items, looks))
+        notes = tuple(_notes(study, claim, contrast, items, looks))
         yield plan_power(claim, looks, block=study.block_size, dataset=name, notes=notes)
 
 
@@ -131,14 +131,11 @@ def _looks(items: Sequence[Item], block: int) -> tuple[int, ...]:
     return tuple(len(set(clusters[:end])) for end in looks_of(block, len(items)))
 
 
-def _drawn(contrast: Contrast) -> Iterator[str]:
+def _notes(
+    study: Study, claim: Claim, contrast: Contrast, items: Sequence[Item], looks: Sequence[int]
+) -> Iterator[str]:
     if not contrast.is_pair:
         yield f"two of the {len(contrast.views)} views count for each item, drawn by its name"
-
-
-def _notes(
-    study: Study, claim: Claim, items: Sequence[Item], looks: Sequence[int]
-) -> Iterator[str]:
     if len(items) < study.block_size:
         yield f"{len(items)} items are fewer than a block of {study.block_size}: one look at all"
     if looks[-1] < len(items):

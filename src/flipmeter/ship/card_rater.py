@@ -17,12 +17,12 @@ from flipmeter.decide import (
     median_ranks,
     open_pipeline,
 )
-from flipmeter.model import Asked, Budget, Ledger, Store, World
-from flipmeter.model.backends.weights import Fetched
+from flipmeter.model import Store, World
 from flipmeter.prompt import read_template
 from flipmeter.run.fallbacks import adapted, learn
+from flipmeter.run.interim import Terms
 from flipmeter.run.juries import seated
-from flipmeter.run.perform import engine_for, opened
+from flipmeter.run.perform import open_engine
 from flipmeter.run.rate import Rated, rate
 from flipmeter.run.record.rows import total_usage
 from flipmeter.study.grid import refuse_words
@@ -79,35 +79,26 @@ async def at_work(
     conditions: Sequence[Condition],
     views: Sequence[View],
     store: Store,
+    terms: Terms,
     *,
     jury: Jury | None = None,
     world: World | None = None,
-    budget: Budget | None = None,
-    ledger: Ledger | None = None,
-    on_reply: Asked | None = None,
-    on_fetch: Fetched | None = None,
-    on_plan: Callable[[int], None] | None = None,
-    on_note: Callable[[str], None] | None = None,
 ) -> AsyncIterator[Label]:
     """Open the model of a rater, yield a function that labels items, and close it at the end.
 
     `conditions` are one, or one for each member of a `jury`. Every item is asked under all views;
-    their answers are put together. `on_plan` gets how many requests all items so far need,
-    `on_note` which capabilities the model lacks.
+    their answers are put together. The listener of the `terms` is told how many requests all items
+    so far need, and which capabilities the model lacks.
     """
     for one in conditions:
         refuse_words(one.rater)
-    ledger = ledger or Ledger()
     grid = [replace(one, view=view, items=()) for view in views for one in conditions]
-    able = await learn(grid, store, ledger=ledger, budget=budget)
+    able = await learn(grid, store, terms)
     grid, fallbacks = adapted(grid, able)
     for note in (note for notes in fallbacks.values() for note in notes):
-        if on_note is not None:
-            on_note(note)
+        terms.listener.on_note(note)
     worlds = {} if world is None else {conditions[0].dataset: world}
-    async with opened(grid, worlds, on_fetch) as backends:
-        engine = engine_for(backends, store, ledger, budget, on_reply)
-        identities = {seat: backend.identity for seat, backend in backends.items()}
+    async with open_engine(grid, worlds, store, terms) as (engine, identities):
 
         async def label(items: Sequence[Item]) -> list[Labelled]:
             prompt = conditions[0].rater.style.prompt
@@ -115,11 +106,10 @@ async def at_work(
                 known = read_template(prompt, "the prompt of the rater")
                 known.check(items[0], conditions[0].task)
             asked = [replace(one, items=tuple(items)) for one in grid]
-            before, found = ledger.wanted, list[Rated]()
+            before, found = terms.ledger.wanted, list[Rated]()
 
             def told(n_requests: int) -> None:
-                if on_plan is not None:
-                    on_plan(before + n_requests)
+                terms.listener.on_plan(before + n_requests)
 
             async for rated in rate(asked, engine, identities, on_plan=told):
                 found += rated

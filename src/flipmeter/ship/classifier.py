@@ -30,6 +30,7 @@ from flipmeter.errors import BadInput
 from flipmeter.model import Budget, Ledger, Store, World
 from flipmeter.model.backends.user_code import addressed
 from flipmeter.removed import without_defaults
+from flipmeter.run.interim import Listener, Terms
 from flipmeter.ship.card import Card, items_as_rows, read_card, write_card
 from flipmeter.ship.card_rater import (
     Labelled,
@@ -66,6 +67,13 @@ def _has_probabilities(self: OrdinalClassifier) -> bool:
         f"the pipeline '{self._pipeline}' gives classes without probabilities; set scores=True to "
         "ask for those of the labels (the model must show them)"
     )
+
+
+class _Warner(Listener):
+    """Warns of what a user should know."""
+
+    def on_note(self, text: str) -> None:
+        warnings.warn(text, UserWarning, stacklevel=2)
 
 
 @dataclass(eq=False, repr=False)
@@ -350,11 +358,9 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 card.conditions(),
                 card.views(),
                 store,
+                Terms(self.ledger_, _budget(self.budget, card.model), _Warner()),
                 jury=card.jury,
                 world=self.world,
-                budget=_budget(self.budget, card.model),
-                ledger=self.ledger_,
-                on_note=lambda note: warnings.warn(note, UserWarning, stacklevel=2),
             ) as label:
                 for start in range(0, len(items), size):
                     found += await label(items[start : start + size])

@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -32,8 +32,8 @@ from flipmeter.base.files.reading_limits import DOCUMENT_BYTES
 from flipmeter.base.problem import Incomplete
 from flipmeter.data.items import text_fault
 from flipmeter.data.tables import Record, columns_of, has_column, stream_rows
-from flipmeter.model import Asked, Budget, Ledger, Store, World
-from flipmeter.model.backends.weights import Fetched
+from flipmeter.model import Store, World
+from flipmeter.run.interim import Terms
 from flipmeter.ship.card import Card
 from flipmeter.ship.card_rater import Label, Labelled, at_work, check_abstention, refuse_in_parts
 from flipmeter.types import Item, Problem, joined
@@ -170,16 +170,11 @@ async def classify(
     card: Card,
     job: Job,
     store: Store,
+    terms: Terms | None = None,
     *,
     chunk: int = CHUNK,
     anew: bool = False,
     world: World | None = None,
-    budget: Budget | None = None,
-    ledger: Ledger | None = None,
-    on_reply: Asked | None = None,
-    on_fetch: Fetched | None = None,
-    on_plan: Callable[[int], None] | None = None,
-    on_note: Callable[[str], None] | None = None,
 ) -> LabelCounts:
     """Label the rows that are missing in the output; `anew` starts it over, from the store.
 
@@ -211,14 +206,9 @@ async def classify(
             card.conditions(),
             views,
             store,
+            terms or Terms(),
             jury=card.jury,
             world=world,
-            budget=budget,
-            ledger=ledger,
-            on_reply=on_reply,
-            on_fetch=on_fetch,
-            on_plan=on_plan,
-            on_note=on_note,
         ) as label:
             for records in chain([first], parts):
                 found = await _part(card, job, label, records, tally)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,9 +15,9 @@ from flipmeter.base.printed import Printed
 from flipmeter.data import Balance, item_digest, largest_test_size, unit_digests
 from flipmeter.measure import Verdict, judge, read_field, standings
 from flipmeter.measure.inference.words import Word, overall
-from flipmeter.model import Asked, Ledger, Store
-from flipmeter.model.backends.weights import Fetched
+from flipmeter.model import Store
 from flipmeter.removed import without_defaults
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.ship.card import (
@@ -77,14 +77,10 @@ def confirm(
     n_items: int,
     folder: Path,
     store: Store,
+    terms: Terms | None = None,
     *,
     beside: Path = Path(),
     data_dir: Path | None = None,
-    ledger: Ledger | None = None,
-    on_reply: Asked | None = None,
-    on_fetch: Fetched | None = None,
-    on_plan: Callable[[int], None] | None = None,
-    on_note: Callable[[str], None] | None = None,
 ) -> Confirmation:
     """Ask the rater of a card about items of its dataset that the choice did not see.
 
@@ -110,17 +106,7 @@ def confirm(
             f"{', '.join(limits)} cannot vary with this rater ({grid[0].rater.pipeline}), so "
             "there is nothing to confirm"
         )
-    run = perform(
-        study,
-        folder,
-        store,
-        ledger=ledger,
-        on_reply=on_reply,
-        on_fetch=on_fetch,
-        on_plan=on_plan,
-        on_note=on_note,
-        laid_out=([dataset], grid),
-    )
+    run = perform(study, folder, store, terms, laid_out=([dataset], grid))
     found = _verdicts(run, limits, _selected(card).max_unreadable)
     failed = int(run.tally["error"].sum())
     if missing := run.stopped or (f"{failed} decisions failed after retries" if failed else ""):

@@ -32,9 +32,8 @@ from flipmeter.run.record.generation import (
 )
 from flipmeter.run.record.received import check_decisions, check_facts, check_table
 from flipmeter.run.record.rows import (
-    ADDED,
     PLACE,
-    SCHEMA,
+    SCHEMAS,
     changes_of_model,
     in_order,
     prompt_text,
@@ -46,13 +45,6 @@ from flipmeter.types import UNFINISHED, Contrast, Scale, Task
 
 HALF = 0.5
 """Below this share of the probability on labels, what is said of them rests on little."""
-
-
-def _is_in_sample(pipeline: str) -> bool:
-    """Whether a pipeline learns from test items; none of the removed ones did."""
-    if is_removed("pipeline", pipeline):
-        return False
-    return open_pipeline(pipeline).traits.calibration == "test"
 
 
 @dataclass(frozen=True)
@@ -109,33 +101,22 @@ class Run:
 
     @cached_property
     def calls(self) -> pl.DataFrame:
-        return self._read(CALLS)
+        return self.scan(CALLS).pipe(collected)
 
     @cached_property
     def items(self) -> pl.DataFrame:
         """Every item that was rated, shown or asked beside them, with its fields and gold."""
-        return self._read(ITEMS)
+        return self.scan(ITEMS).pipe(collected)
 
     @cached_property
     def conditions(self) -> pl.DataFrame:
         """The conditions of the run: a row for every rater, dataset, level, seed and view."""
-        return self._read(CONDITIONS)
+        return self.scan(CONDITIONS).pipe(collected)
 
     def scan(self, name: str) -> pl.LazyFrame:
         """A table by the name of its file, not yet read."""
-        table = scan_file(check_table(self.path(name)))
-        if name != DECISIONS:
-            return table
-        known = table.collect_schema()
-        absent = [pl.lit(None, SCHEMA[one]).alias(one) for one in ADDED if one not in known]
-        return table.with_columns(absent)
-
-    def _read(self, name: str) -> pl.DataFrame:
-        return self.scan(name).pipe(collected)
-
-    def calls_with(self, *columns: str) -> pl.DataFrame:
-        """Some columns of the calls; the others are not read."""
-        return self.scan(CALLS).select(columns).pipe(collected)
+        path = check_table(self.path(name), self.manifest.format)
+        return SCHEMAS[name].whole(scan_file(path))
 
     def prompts(self, digests: Sequence[str]) -> dict[str, str]:
         """Prompts as they were sent, as one text each, by digest; only these are read."""
@@ -144,8 +125,7 @@ class Run:
         own = asked.pipe(collected)
         wanted = own["head"].unique().to_list()
         shared = table.filter(pl.col("digest").is_in(wanted), pl.col("head") == "")
-        rows = shared.pipe(collected)
-        heads = dict(rows.select("digest", "text").iter_rows())
+        heads = dict(shared.select("digest", "text").pipe(collected).iter_rows())
         return {d: prompt_text(heads[head], rest) for d, head, rest in own.iter_rows()}
 
     @property
@@ -158,20 +138,22 @@ class Run:
         """The decisions laid out by item and view, for all that is measured."""
         reproducible = self.environment["reproducible"]
         names = {name: scale.names for name, scale in self.scales.items()}
-        told = self.environment["datasets"].items()
-        available = {name: about["n_available"] for name, about in told if about.get("n_available")}
+        available = self._about_datasets("n_available")
         return Panels(self.parts, reproducible, self.weights, names, available=available)
+
+    def _about_datasets(self, key: str) -> dict[str, Any]:
+        """What is known of datasets under a key, of those that have it."""
+        told = self.environment["datasets"].items()
+        return {name: about[key] for name, about in told if about.get(key)}
 
     @property
     def weights(self) -> dict[str, list[float]]:
         """Frequencies of the classes in production by dataset, where the study names them."""
-        told = self.environment["datasets"].items()
-        return {name: about["weights"] for name, about in told if about.get("weights")}
+        return self._about_datasets("weights")
 
     @cached_property
     def estimates(self) -> pl.DataFrame:
-        study = self.study
-        measured = measure(self.panels, self.contrasts, mode=study.mode)
+        measured = measure(self.panels, self.contrasts, mode=self.study.mode)
         return in_order(measured, self.tally).with_columns(
             warning=pl.col("rater").replace_strict(
                 self.warnings, default="", return_dtype=pl.String
@@ -223,33 +205,23 @@ class Run:
     @cached_property
     def warnings(self) -> dict[str, str]:
         """The warnings by rater, without the raters that have none."""
-        found: dict[str, list[str]] = {}
-        told_by = (
+        study = self.study
+        panels = [jury.name for jury in study.juries]  # their members differ rightly
+        told_by: list[Mapping[str, Sequence[str]]] = [
             self.environment.get("fallbacks", {}),
-            changes_of_model(self._calls_of_one()),
-            self._noise_warnings(),
-        )
-        for told in told_by:
-            for rater, lines in told.items():
-                found.setdefault(rater, []).extend(lines)
-        for told in (self._in_sample(), self._little_mass()):
-            for rater, lines in told.items():
-                found.setdefault(rater, []).extend(lines)
+            changes_of_model(self.scan(CALLS).filter(~pl.col("rater").is_in(panels))),
+        ]
+        if not study.n_draws:  # where draws are counted, some repeats differ rightly
+            reproducible = self.environment["reproducible"]
+            told_by.append(noise_warnings(self.panels, self._greedy, reproducible))
+        told_by += [self._in_sample(), self._little_mass()]
         if self.stopped:
-            for rater in self.named("rater"):
-                found.setdefault(rater, []).append(f"incomplete, {UNFINISHED}: {self.stopped}")
-        return {rater: "; ".join(lines) for rater, lines in found.items()}
-
-    def _calls_of_one(self) -> pl.LazyFrame:
-        """The answering models of raters with one model; the members of a panel differ rightly."""
-        juries = [jury.name for jury in self.study.juries]
-        return self.scan(CALLS).filter(~pl.col("rater").is_in(juries))
-
-    def _noise_warnings(self) -> Mapping[str, list[str]]:
-        """Say by rater when repeats look wrong; where draws are counted, some differ rightly."""
-        if self.study.n_draws:
-            return {}
-        return noise_warnings(self.panels, self._greedy, self.environment["reproducible"])
+            line = f"incomplete, {UNFINISHED}: {self.stopped}"
+            told_by.append({name: [line] for name in self.named("rater")})
+        names = dict.fromkeys(name for told in told_by for name in told)
+        return {
+            name: "; ".join(x for told in told_by for x in told.get(name, ())) for name in names
+        }
 
     def _in_sample(self) -> dict[str, list[str]]:
         """Say by rater which levels learn a bias from items that they are tested on."""
@@ -257,7 +229,9 @@ class Run:
         told = {
             name or "the base"
             for name in self.named("level")
-            if name in levels and _is_in_sample(levels[name].pipeline)
+            if name in levels
+            and not is_removed("pipeline", levels[name].pipeline)  # none of those did
+            and open_pipeline(levels[name].pipeline).traits.calibration == "test"
         }
         if not told:
             return {}

@@ -34,7 +34,9 @@ from flipmeter.base.files.reading_limits import JSON_BYTES, read_plain
 from flipmeter.base.redaction import masked
 from flipmeter.types import Problem, canonical_json
 
-FORMAT = 3
+FORMAT = 4
+"""The format of what is written: a column that is `since` a later one is one more."""
+OLDEST = 3
 MANIFEST = "run.json"
 STUDY = "study.yaml"
 ITEMS, CONDITIONS = "items.parquet", "conditions.parquet"
@@ -87,9 +89,13 @@ def commit(
     """
     new = scratch / "generation"
     make_folder(new)
+    records = {}
     for name, write in writers.items():
         write(new / name)
-    records = {name: _recorded(new / name) for name in writers}
+        with (new / name).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            os.fsync(file.fileno())
+        records[name] = FileRecord((new / name).stat().st_size, digest)
     generation = folder / f"g-{secrets.token_hex(6)}"
     manifest = Manifest(FORMAT, generation.name, state, study, records, facts)
     content = json.loads(masked(json.dumps(asdict(manifest), allow_nan=False)))
@@ -119,23 +125,12 @@ def _sweep(folder: Path) -> None:
         counts = ""
     for path in folder.iterdir():
         is_folder = path.is_dir() and not path.is_symlink()  # a pipe would never open
-        if path.name.startswith("g-") and path.name != counts and is_folder:
-            _remove(path)
-
-
-def _remove(generation: Path) -> None:
-    """Remove a generation unless it is being read; then the next commit does."""
-    handle = lock(generation)
-    if handle is not None:
-        discard(generation)
-        os.close(handle)
-
-
-def _recorded(path: Path) -> FileRecord:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        os.fsync(file.fileno())
-    return FileRecord(path.stat().st_size, digest)
+        if not (path.name.startswith("g-") and path.name != counts and is_folder):
+            continue
+        handle = lock(path)
+        if handle is not None:  # else it is being read, and the next commit removes it
+            discard(path)
+            os.close(handle)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -148,10 +143,10 @@ def read_manifest(folder: Path) -> Manifest:
         raise _no_run(folder) from None
     except (OSError, Problem) as error:
         raise damaged(path, error) from error
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        version = found.get("format") if isinstance(found, dict) else None
-        if isinstance(version, int) and version > FORMAT:
-            raise Problem(f"{folder} was made by a later version of flipmeter; update this one")
+    version = found.get("format") if isinstance(found, dict) else None
+    if isinstance(version, int) and version > FORMAT:
+        raise Problem(f"{folder} was made by a later version of flipmeter; update this one")
+    if not isinstance(version, int) or version < OLDEST:
         raise earlier(folder)
     try:
         manifest = _MANIFEST.validate_python(found)

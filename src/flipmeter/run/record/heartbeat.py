@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
@@ -20,7 +19,7 @@ from flipmeter.base.files.atomic import discard, make_folder, write_text
 from flipmeter.base.files.reading_limits import JSON_BYTES, read_plain
 from flipmeter.base.process import is_running
 from flipmeter.model import Ledger, Price, ServerGate
-from flipmeter.run.interim import Interim, InterimRate
+from flipmeter.run.interim import InterimRate, Listener
 from flipmeter.types import Problem, canonical_json
 
 PROGRESS = "progress.json"
@@ -106,11 +105,10 @@ class Heartbeat:
     study: str
     ledger: Ledger
     prices: Collection[Price] = ()
-    planned: int = 0
+    listener: Listener = field(default_factory=Listener)
     decided: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     gates: Mapping[str, ServerGate] = field(default_factory=dict)
-    interim: Interim = field(default_factory=Interim)
 
     def settle(self, decisions: pl.DataFrame) -> None:
         """Count a lot of decisions and the faults among them."""
@@ -128,12 +126,7 @@ class Heartbeat:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._ended.set()
         self._thread.join()
         with suppress(OSError, Problem):
@@ -147,7 +140,13 @@ class Heartbeat:
                 write_text(self.folder / PROGRESS, canonical_json(asdict(self._beat())))
 
     def _beat(self) -> Beat:
-        ledger = self.ledger
+        ledger, rates = self.ledger, list[InterimRate]()
+        with suppress(RuntimeError):  # what is counted grew meanwhile: the next beat tells
+            rates = self.listener.interim.rates(MOST_RATES)
+        now = time.monotonic()
+        gates = [(name, one.limiter, one.next_start) for name, one in dict(self.gates).items()]
+        self._recent.append((now, ledger.asked))
+        (begin, before), (end, after) = self._recent[0], self._recent[-1]
         prices = [(price.prompt, price.completion) for price in self.prices]
         return Beat(
             study=self.study,
@@ -155,34 +154,25 @@ class Heartbeat:
             host=platform.node(),
             started=self._started,
             seen=time.time(),
-            planned=max(self.planned, ledger.wanted),
+            planned=max(self.listener.planned, ledger.wanted),
             stored=ledger.stored,
             asked=ledger.asked,
             failed=ledger.failed,
             retried=ledger.retried,
-            per_second=self._per_second(),
+            per_second=(after - before) / max(end - begin, 1e-9),
             prompt_tokens=ledger.prompt_tokens,
             completion_tokens=ledger.completion_tokens,
             usd=self._usd(),
             is_dearest=len(set(prices)) > 1,
             decided=self.decided,
             faults=dict(self.faults),
-            doors=[_door(server, gate) for server, gate in dict(self.gates).items()],
-            rates=self._rates(),
-            unread=dict(self.interim.faults),
+            doors=[
+                Door(server, at.in_use, at.permits, at.limit, at.was_crowded, max(0.0, start - now))
+                for server, at, start in gates
+            ],
+            rates=rates,
+            unread=dict(self.listener.interim.faults),
         )
-
-    def _per_second(self) -> float:
-        """The recent number of replies per second."""
-        self._recent.append((time.monotonic(), self.ledger.asked))
-        (begin, before), (end, after) = self._recent[0], self._recent[-1]
-        return (after - before) / max(end - begin, 1e-9)
-
-    def _rates(self) -> list[InterimRate]:
-        try:
-            return self.interim.rates(MOST_RATES)
-        except RuntimeError:  # the other thread added to what is counted here: the next beat tells
-            return []
 
     def _usd(self) -> float | None:
         """The cost of the replies, all at the dearest price where models differ."""
@@ -193,9 +183,3 @@ class Heartbeat:
             max(price.completion for price in self.prices),
         )
         return dearest.of(self.ledger.prompt_tokens, self.ledger.completion_tokens)
-
-
-def _door(server: str, gate: ServerGate) -> Door:
-    limiter = gate.limiter
-    pause = max(0.0, gate.next_start - time.monotonic())
-    return Door(server, limiter.in_use, limiter.permits, limiter.limit, limiter.was_crowded, pause)

@@ -7,34 +7,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from flipmeter.base.files.parquet import collected
 from flipmeter.run.record.folder import Run
-from flipmeter.run.record.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
-from flipmeter.run.record.rows import CALL_SCHEMA, SCHEMA
-from flipmeter.study.entries import ModelEntry
+from flipmeter.run.record.generation import CALLS, DECISIONS
+from flipmeter.run.record.rows import CONDITION, DECISION, SCHEMAS
 from flipmeter.study.file import Study
 from flipmeter.types import Problem
 
-WHERE = list(SCHEMA)[:7]
-"""The columns that name a decision: rater, dataset, level, seed, view, repeat and item."""
-CONDITION = WHERE[:-1]
 DECIDED = ["rank", "slot", "fault", "prompt"]
-CALLED = [name for name in CALL_SCHEMA if name in (*WHERE, "role", "asked_view", "part", "draw")]
-NAMED_BY = {
-    DECISIONS: WHERE,
-    CALLS: CALLED,
-    CONDITIONS: CONDITION,
-    ITEMS: ["dataset", "role", "id"],
-    PROMPTS: ["digest"],
-}
 ADDED = {"models", "panels", "datasets", "seeds", "vary", "configs", "only_on"}
 """Keys in which the studies of runs may differ, because they can be joined."""
 OWN = {"name", "vary_models", "min_interval", "budget", "until", "block_size"}
+OWN |= {"folder", "data_dir"}
 """Keys about the making of a run, not its results."""
 
 
@@ -56,23 +44,11 @@ class Joined(Run):
         for run in self.runs:
             run.parts  # noqa: B018 - decisions are checked as they are opened
 
-    @cached_property
-    def calls(self) -> pl.DataFrame:
-        return self.scan(CALLS).pipe(collected)
-
-    @cached_property
-    def items(self) -> pl.DataFrame:
-        return self.scan(ITEMS).pipe(collected)
-
-    @cached_property
-    def conditions(self) -> pl.DataFrame:
-        return self.scan(CONDITIONS).pipe(collected)
-
     def scan(self, name: str) -> pl.LazyFrame:
         whole = pl.concat([run.scan(name) for run in self.runs], how="diagonal_relaxed")
         if name in (DECISIONS, CALLS) and not self._overlaps:
             return whole
-        return whole.unique(NAMED_BY[name], keep="first", maintain_order=True)
+        return whole.unique(SCHEMAS[name].key, keep="first", maintain_order=True)
 
     @cached_property
     def _overlaps(self) -> bool:
@@ -100,14 +76,10 @@ def joined(runs: Sequence[Run]) -> Run:
     Raters, datasets, seeds and levels add up. The same decision may be in two runs.
     """
     folders = [os.path.realpath(run.folder) for run in runs]
-    if len(set(folders)) < len(folders):
-        raise Problem(f"the run folder {_repeated(runs).folder} is given twice; give each once")
+    for run, folder in zip(runs, folders, strict=True):
+        if folders.count(folder) > 1:
+            raise Problem(f"the run folder {run.folder} is given twice; give each once")
     return runs[0] if len(runs) == 1 else Joined(runs[0].folder, tuple(runs))
-
-
-def _repeated(runs: Sequence[Run]) -> Run:
-    folders = [os.path.realpath(run.folder) for run in runs]
-    return next(run for run in runs if folders.count(os.path.realpath(run.folder)) > 1)
 
 
 # --- the study --------------------------------------------------------------------------------
@@ -115,61 +87,56 @@ def _repeated(runs: Sequence[Run]) -> Run:
 
 def _refuse_other_studies(runs: Sequence[Run]) -> None:
     first = runs[0].study
+    # The cells of a factorial design come from all runs.
+    added = ADDED if first.design == "one-at-a-time" else ADDED - {"vary"}
+    shape = [name for name in type(first).model_fields if name not in added | OWN]
     for run in runs[1:]:
-        for name in _shape(first):
+        phases = ". For the two phases of the paper's first table: report RUN --greedy RUN"
+        for name in shape:
             if getattr(first, name) != getattr(run.study, name):
                 raise Problem(
                     f"{runs[0].folder} and {run.folder} are not one study: `{name}` is "
                     f"{getattr(first, name)!r} and {getattr(run.study, name)!r}; only "
-                    f"{', '.join(sorted(ADDED))} may differ{_way_out(first, run.study)}"
+                    f"{', '.join(sorted(ADDED))} may differ"
+                    f"{phases if first.decoding != run.study.decoding else ''}"
                 )
-
-
-def _way_out(first: Study, second: Study) -> str:
-    """The way to read two phases together, if their decoding differs."""
-    if first.decoding == second.decoding:
-        return ""
-    return ". For the two phases of the paper's first table: report or phase0 RUN --greedy RUN"
 
 
 def _one_study(runs: Sequence[Run]) -> Study:
     _refuse_other_studies(runs)
     studies = [run.study for run in runs]
-    return studies[0].model_copy(
-        update={
-            "name": " + ".join(dict.fromkeys(study.name for study in studies)),
-            "models": _models(studies),
-            "panels": _by_name(studies, "panels"),
-            "datasets": _distinct(spec for study in studies for spec in study.datasets),
-            "seeds": _distinct(seed for study in studies for seed in study.seeds),
-            "vary": _lists(study.vary for study in studies),
-            "configs": _by_name(studies, "configs"),
-            "only_on": _lists(study.only_on for study in studies),
-            "vary_models": [],
-            "budget": None,
-            "until": None,
-        }
-    )
-
-
-def _models(studies: Sequence[Study]) -> list[str | ModelEntry]:
-    """The models by title; where one was asked, and how fast, may differ."""
-    named = _one_each(
+    # Where a model was asked, and how fast, may differ.
+    models = _one_each(
         (pair for study in studies for pair in zip(study.models, study.entries, strict=True)),
         name=lambda pair: str(pair[1].name or pair[1].model),
         same=lambda pair: pair[1].model,
         what="model",
     )
-    return [model for model, _ in named]
-
-
-def _shape(study: Study) -> list[str]:
-    """The keys that must be equal; the cells of a factorial design come from all runs."""
-    added = ADDED if study.design == "one-at-a-time" else ADDED - {"vary"}
-    return [name for name in type(study).model_fields if name not in added | OWN | _PLACES]
-
-
-_PLACES = {"folder", "data_dir"}
+    named = {
+        key: dict(
+            _one_each(
+                (pair for study in studies for pair in getattr(study, key).items()),
+                name=lambda pair: str(pair[0]),
+                same=lambda pair: pair[1],
+                what=key.removesuffix("s"),
+            )
+        )
+        for key in ("panels", "configs")
+    }
+    return studies[0].model_copy(
+        update={
+            "name": " + ".join(dict.fromkeys(study.name for study in studies)),
+            "models": [model for model, _ in models],
+            "datasets": _distinct(spec for study in studies for spec in study.datasets),
+            "seeds": _distinct(seed for study in studies for seed in study.seeds),
+            "vary": _lists(study.vary for study in studies),
+            "only_on": _lists(study.only_on for study in studies),
+            **named,
+            "vary_models": [],
+            "budget": None,
+            "until": None,
+        }
+    )
 
 
 def _one_each(
@@ -201,22 +168,12 @@ def _distinct(things: Iterable[Any]) -> list[Any]:
 
 
 def _lists(mappings: Iterable[Mapping[str, Sequence[Any]]]) -> dict[str, list[Any]]:
+    """Lists by name, those under one name added up."""
     found: dict[str, list[Any]] = {}
     for mapping in mappings:
         for name, values in mapping.items():
             found[name] = _distinct([*found.get(name, []), *values])
     return found
-
-
-def _by_name(studies: Sequence[Study], key: str) -> dict[str, Any]:
-    """The value of studies under a key, which must be the same in all that have it."""
-    named = _one_each(
-        (pair for study in studies for pair in getattr(study, key).items()),
-        name=lambda pair: str(pair[0]),
-        same=lambda pair: pair[1],
-        what=key.removesuffix("s"),
-    )
-    return dict(named)
 
 
 # --- the decisions ----------------------------------------------------------------------------
@@ -236,25 +193,22 @@ def _refuse_two_decisions(first: Run, second: Run, conditions: pl.DataFrame) -> 
     """Refuse runs in which the same item was decided otherwise under the same condition."""
     a, b = (
         run.scan(DECISIONS)
-        .select(WHERE + DECIDED)
+        .select(*DECISION.key, *DECIDED)
         .join(conditions.lazy(), on=CONDITION, how="semi", maintain_order="left")
         for run in (first, second)
     )
-    both = a.join(b, on=WHERE, suffix="_b", maintain_order="left")
+    both = a.join(b, on=DECISION.key, suffix="_b", maintain_order="left")
     differs = pl.any_horizontal(pl.col(name) != pl.col(f"{name}_b") for name in DECIDED)
     found = both.filter(differs).pipe(collected, "streaming")
     if not found.is_empty():
-        raise Problem(_contradiction(found, first.folder, second.folder))
-
-
-def _contradiction(found: pl.DataFrame, first: Path, second: Path) -> str:
-    row = found.row(0, named=True)
-    place = ", ".join(f"{name} {row[name]}" for name in WHERE if row[name] != "")
-    ranks = row["rank"] or row["fault"], row["rank_b"] or row["fault_b"]
-    return (
-        f"{first} and {second} have different decisions on the same condition, {len(found):,} in "
-        f"all; the first: {place}: {ranks[0]} and {ranks[1]}; measure them one by one"
-    )
+        row = found.row(0, named=True)
+        place = ", ".join(f"{name} {row[name]}" for name in DECISION.key if row[name] != "")
+        ranks = row["rank"] or row["fault"], row["rank_b"] or row["fault_b"]
+        raise Problem(
+            f"{first.folder} and {second.folder} have different decisions on the same condition, "
+            f"{len(found):,} in all; the first: {place}: {ranks[0]} and {ranks[1]}; measure them "
+            "one by one"
+        )
 
 
 # --- the environment --------------------------------------------------------------------------
@@ -265,26 +219,23 @@ def _one_environment(runs: Sequence[Run]) -> dict[str, Any]:
     told = [run.environment for run in runs]
     _refuse_other_data(runs)
     ended = [run for run in runs if run.stopped]
+    machine = ("flipmeter", "python", "platform", "asked", "origin")
     return {
         **told[0],
-        "runs": {str(run.folder): _machine(run.environment) for run in runs},
-        "models": {name: one for each in told for name, one in each["models"].items()},
-        "datasets": {name: one for each in told for name, one in each["datasets"].items()},
-        "tasks": {name: one for each in told for name, one in each["tasks"].items()},
-        "fallbacks": _lists(each.get("fallbacks", {}) for each in told),
-        "capabilities": {
-            name: one for each in told for name, one in each.get("capabilities", {}).items()
+        "runs": {
+            str(run.folder): {name: one[name] for name in machine if name in one}
+            for run, one in zip(runs, told, strict=True)
         },
+        **{
+            key: {name: one for each in told for name, one in each.get(key, {}).items()}
+            for key in ("models", "datasets", "tasks", "capabilities")
+        },
+        "fallbacks": _lists(each.get("fallbacks", {}) for each in told),
         "greedy": _distinct(name for run in runs for name in run.greedy_models),
         "reproducible": _reproducible(runs),
         "claim": {},
         "stopped": "; ".join(f"{run.folder}: {run.stopped}" for run in ended),
     }
-
-
-def _machine(environment: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("flipmeter", "python", "platform", "asked", "origin")
-    return {name: environment[name] for name in names if name in environment}
 
 
 def _reproducible(runs: Sequence[Run]) -> list[str]:

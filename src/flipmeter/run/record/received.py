@@ -15,32 +15,14 @@ from flipmeter.base.files.parquet import collected
 from flipmeter.base.files.reading_limits import RUN_FACTOR, TABLE_FACTOR
 from flipmeter.run.record.generation import (
     CALLS,
-    CONDITIONS,
     DECISIONS,
-    ITEMS,
-    PROMPTS,
     damaged,
     read_schema,
 )
-from flipmeter.run.record.rows import (
-    ADDED,
-    ADDED_TO_ITEMS,
-    CALL_SCHEMA,
-    CONDITION_SCHEMA,
-    ITEM_SCHEMA,
-    PROMPT_SCHEMA,
-    SCHEMA,
-)
+from flipmeter.run.record.rows import DECISION, SCHEMAS
 from flipmeter.study.entries import TaskEntry
 from flipmeter.types import Contrast
 
-SCHEMAS: Mapping[str, Mapping[str, Any]] = {
-    DECISIONS: SCHEMA,
-    CALLS: CALL_SCHEMA,
-    ITEMS: ITEM_SCHEMA,
-    CONDITIONS: CONDITION_SCHEMA,
-    PROMPTS: PROMPT_SCHEMA,
-}
 MOST_CLASSES = 10_000
 
 
@@ -85,26 +67,20 @@ def check_facts(path: Path, facts: Mapping[str, Any]) -> None:
         raise damaged(path, ValueError(f"{place}: {first['msg']}")) from error
 
 
-def check_table(path: Path) -> Path:
-    """Refuse a table that unpacks to too much or has other columns than those of a run."""
+def check_table(path: Path, format: int) -> Path:
+    """Refuse a table that unpacks to too much or has other columns than a run of its format."""
     is_read_in_parts = path.name in (DECISIONS, CALLS)
     check_parquet(path, RUN_FACTOR if is_read_in_parts else TABLE_FACTOR)
-    found, wanted = read_schema(path), pl.Schema(SCHEMAS[path.name])
-    for name, kind in wanted.items():
-        if name in (*ADDED, *ADDED_TO_ITEMS) and name not in found:
-            continue
-        if found.get(name) != kind:
-            what = f"has no column '{name}'" if name not in found else f"'{name}' is not a {kind}"
-            raise damaged(path, ValueError(what))
+    if fault := SCHEMAS[path.name].fault(read_schema(path), format):
+        raise damaged(path, ValueError(fault))
     return path
 
 
 def check_decisions(path: Path, decisions: pl.LazyFrame) -> None:
     """Refuse decisions that no rater can make: a class beyond the scale, an item without a name."""
     n = pl.col("n_classes")
-    keys = [*SCHEMA][:7]
     wrong = {
-        "an empty key": pl.any_horizontal(pl.col(*keys, "rank", "slot", "fault").is_null()),
+        "an empty key": pl.any_horizontal(pl.col(*DECISION.key, "rank", "slot", "fault").is_null()),
         "no number of classes": n.is_null()
         | ~n.is_between(2, MOST_CLASSES) & pl.col("scale_from").is_null(),
         "a class beyond the scale": ~pl.col("rank").is_between(0, n),

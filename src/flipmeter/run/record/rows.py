@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import groupby, islice
 from operator import itemgetter
 
 import polars as pl
@@ -15,8 +16,9 @@ from flipmeter.base.files.parquet import collected
 from flipmeter.decide import open_pipeline
 from flipmeter.model import without_world
 from flipmeter.probe import place_order
-from flipmeter.run.declared import Declared
+from flipmeter.run.declared import orbits_of, why_fixed
 from flipmeter.run.rate import Evidence, Rated
+from flipmeter.run.record.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
 from flipmeter.types import (
     FAULTS,
     Condition,
@@ -31,111 +33,146 @@ from flipmeter.types import (
 )
 
 TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
-SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
-    "rater": pl.String,
-    "dataset": pl.String,
-    "level": pl.String,
-    "seed": pl.Int64,
-    "view": pl.String,
-    "repeat": pl.Int64,
-    "item": pl.String,
-    "gold": pl.Int64,
-    "rank": pl.Int64,
-    "slot": pl.Int64,
-    "fault": pl.String,
-    "tie_decided": pl.Boolean,
-    "degenerate": pl.Boolean,
-    "probabilities": pl.List(pl.Float64),
-    "label_mass": pl.Float64,
-    "prompt": pl.String,
-    "n_classes": pl.Int64,
-    "labels": pl.String,
-    "cluster": pl.String,
-    "n_calls": pl.Int64,
-    "shared_calls": pl.Int64,
-    "unread_calls": pl.Int64,
-    "prompt_tokens": pl.Int64,
-    "cached_tokens": pl.Int64,
-    "completion_tokens": pl.Int64,
-    "reasoning_tokens": pl.Int64,
-    "seconds": pl.Float64,
-    **{f"shared_{name}": pl.Int64 for name in TOKENS},
-    "nominal": pl.Boolean,
-    "place": pl.Int64,
-    "gold_place": pl.Int64,
-    "n_places": pl.Int64,
-    "system_a": pl.String,
-    "system_b": pl.String,
-    "orbit": pl.String,
-    "invariance": pl.String,
-    **dict.fromkeys(("score", "gold_score", "scale_from", "scale_to"), pl.Float64),
-    "tolerance": pl.Int64,
-}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a stored table, the format that it is `since`, and what it is in older files."""
+
+    name: str
+    kind: type[pl.DataType] | pl.DataType = pl.String
+    since: int = 3
+    default: object = None
+
+
+def _columns(text: str, kind: type[pl.DataType] | pl.DataType, since: int = 3) -> list[Column]:
+    return [Column(name, kind, since) for name in text.split()]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of a stored table, of which the first name a row.
+
+    It is the one declaration of them: by it a table is made, checked, read and joined.
+    """
+
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+
+    @cached_property
+    def kinds(self) -> pl.Schema:
+        return pl.Schema({one.name: one.kind for one in self.columns})
+
+    def table(self, rows: Iterable[Sequence[object]] = ()) -> pl.DataFrame:
+        return pl.DataFrame([*rows], schema=self.kinds, orient="row")
+
+    def fault(self, found: Mapping[str, pl.DataType], format: int) -> str:
+        """What is wrong with the columns of a file of a format, "" if nothing is."""
+        for one in self.columns:
+            if one.name not in found and one.since <= format:
+                return f"has no column '{one.name}'"
+            if one.name in found and found[one.name] != one.kind:
+                return f"'{one.name}' is not a {one.kind}"
+        return ""
+
+    def whole(self, table: pl.LazyFrame) -> pl.LazyFrame:
+        """A table with the columns that it lacks, as it is older than they are."""
+        there = table.collect_schema()
+        absent = (one for one in self.columns if one.name not in there)
+        return table.with_columns(pl.lit(one.default, one.kind).alias(one.name) for one in absent)
+
+
+CONDITION = ("rater", "dataset", "level", "seed", "view", "repeat")
+"""The columns that name a condition."""
+_CONDITION = (
+    *_columns("rater dataset level", pl.String),
+    Column("seed", pl.Int64),
+    Column("view"),
+    Column("repeat", pl.Int64),
+)
+OF_SCORES = ("score", "gold_score", "scale_from", "scale_to", "tolerance")
+DECISION = Schema(
+    (
+        *_CONDITION,
+        Column("item"),
+        *_columns("gold rank slot", pl.Int64),
+        Column("fault"),
+        *_columns("tie_decided degenerate", pl.Boolean),
+        Column("probabilities", pl.List(pl.Float64)),
+        Column("label_mass", pl.Float64),
+        Column("prompt"),
+        Column("n_classes", pl.Int64),
+        *_columns("labels cluster", pl.String),
+        *_columns("n_calls shared_calls unread_calls", pl.Int64),
+        *_columns(" ".join(TOKENS), pl.Int64),
+        Column("seconds", pl.Float64),
+        *(Column(f"shared_{name}", pl.Int64) for name in TOKENS),
+        Column("nominal", pl.Boolean),
+        *_columns("place gold_place n_places", pl.Int64),
+        *_columns("system_a system_b", pl.String),
+        *_columns("orbit invariance", pl.String, since=4),
+        *_columns(" ".join(OF_SCORES[:-1]), pl.Float64, since=4),
+        Column("tolerance", pl.Int64, since=4),
+    ),
+    (*CONDITION, "item"),
+)
 """`place` is where the field stood that an answer chose, counted from 1, and `gold_place` where the
 right one did; 0 for neither. `system_a` and `system_b` wrote the fields as they are given. Rows of
 one `orbit` rest on the same set of what was shown, as their pipeline declares; `invariance` says
 why what the view moves cannot matter. Both are empty where nothing is declared. The last five are
 for decimal scores, whose `rank` counts the steps of a `Span`: up to `tolerance` ranks apart is the
 same."""
-OF_SCORES = [*SCHEMA][-5:]
-ADDED = ("orbit", "invariance", *OF_SCORES)
-"""Columns that runs of earlier versions lack; they are null there."""
-CALL_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
-    **{name: SCHEMA[name] for name in ("rater", "dataset", "level", "seed", "view", "repeat")},
-    "item": pl.String,
-    "role": pl.String,
-    "asked_view": pl.String,
-    "part": pl.String,
-    "draw": pl.Int64,
-    "key": pl.String,
-    "prompt": pl.String,
-    "reply": pl.String,
-    "finish": pl.String,
-    "slot": pl.Int64,
-    "rank": pl.Int64,
-    "fault": pl.String,
-    "probabilities": pl.List(pl.Float64),
-    "label_mass": pl.Float64,
-    **dict.fromkeys(TOKENS, pl.Int64),
-    "seconds": pl.Float64,
-    "answered_by": pl.String,
-    "provider": pl.String,
-    "fingerprint": pl.String,
-    "error": pl.String,
-}
-ITEM_SCHEMA = pl.Schema(
-    {
-        "dataset": pl.String,
-        "id": pl.String,
-        "role": pl.String,
-        "gold": pl.Int64,
-        "text": pl.String,
-        "fields": pl.String,
-        "cluster": pl.String,
-        "columns": pl.String,
-    }
+CALL = Schema(
+    (
+        *_CONDITION,
+        *_columns("item role asked_view part", pl.String),
+        Column("draw", pl.Int64),
+        *_columns("key prompt reply finish", pl.String),
+        *_columns("slot rank", pl.Int64),
+        Column("fault"),
+        Column("probabilities", pl.List(pl.Float64)),
+        Column("label_mass", pl.Float64),
+        *_columns(" ".join(TOKENS), pl.Int64),
+        Column("seconds", pl.Float64),
+        *_columns("answered_by provider fingerprint error", pl.String),
+    ),
+    (*CONDITION, "item", "role", "asked_view", "part", "draw"),
+)
+ITEM = Schema(
+    (
+        *_columns("dataset id role", pl.String),
+        Column("gold", pl.Int64),
+        *_columns("text fields cluster", pl.String),
+        Column("columns", since=4),
+    ),
+    ("dataset", "role", "id"),
 )
 """`fields` is the JSON of an item's other fields, "" where it has a text alone, and `columns` that
 of the columns it can be sliced by."""
-ADDED_TO_ITEMS = ("columns",)
-"""Columns that items of earlier versions lack."""
-PROMPT_SCHEMA = pl.Schema({"digest": pl.String, "head": pl.String, "text": pl.String})
+PROMPT = Schema(tuple(_columns("digest head text", pl.String)), ("digest",))
 """A prompt is a head that many share and the rest of its last message. A head is a row of its own,
 whose text is the JSON of its messages and which names no head."""
-CONDITION_SCHEMA = pl.Schema(
-    {
-        **{name: SCHEMA[name] for name in list(SCHEMA)[:6]},
-        "n_items": pl.Int64,
-        "pipeline": pl.String,
-        "label_order": pl.List(pl.Int64),
-        "demo_order": pl.String,
-        "placement": pl.String,
-        "place_order": pl.String,
-        "demos": pl.List(pl.String),
-        "calibration": pl.List(pl.String),
-    }
+SHOWN = Schema(
+    (
+        *_CONDITION,
+        Column("n_items", pl.Int64),
+        Column("pipeline"),
+        Column("label_order", pl.List(pl.Int64)),
+        *_columns("demo_order placement place_order", pl.String),
+        *_columns("demos calibration", pl.List(pl.String)),
+    ),
+    CONDITION,
 )
-"""`demos` and `calibration` are ids of items, in the order of the sampler."""
+"""How the items of a condition were shown; `demos` and `calibration` are ids of items, in the order
+of the sampler."""
+SCHEMAS = {
+    DECISIONS: DECISION,
+    CALLS: CALL,
+    ITEMS: ITEM,
+    CONDITIONS: SHOWN,
+    PROMPTS: PROMPT,
+}
+"""The tables of a run folder, by file."""
 
 
 def in_order(table: pl.DataFrame, conditions: pl.DataFrame) -> pl.DataFrame:
@@ -157,12 +194,11 @@ def in_order(table: pl.DataFrame, conditions: pl.DataFrame) -> pl.DataFrame:
 
 def grid_places(grid: Sequence[Condition]) -> Callable[[pl.DataFrame], pl.Series]:
     """A function that numbers rows by the position of their condition in a grid."""
-    names = list(SCHEMA)[:6]
+    kinds = {name: DECISION.kinds[name] for name in CONDITION}
     rows = [_where(condition) for condition in grid]
-    places = pl.DataFrame(rows, schema={name: SCHEMA[name] for name in names}, orient="row")
-    places = places.with_row_index("nth")
-    return lambda table: table.select(names).join(
-        places, on=names, how="left", maintain_order="left"
+    places = pl.DataFrame(rows, schema=kinds, orient="row").with_row_index("nth")
+    return lambda table: table.select(CONDITION).join(
+        places, on=CONDITION, how="left", maintain_order="left"
     )["nth"]
 
 
@@ -171,30 +207,18 @@ def digest_bins(prompts: pl.DataFrame) -> pl.Series:
     return prompts["digest"].str.slice(0, 3).str.to_integer(base=16)
 
 
-def decision_table(rated: Sequence[Rated]) -> pl.DataFrame:
+def decision_table(rated: Iterable[Rated]) -> pl.DataFrame:
     """One row per decision; the shared part of a condition is repeated in every row."""
-    shared: dict[int, Usage] = {}
-    declared: dict[int, Declared] = {}
-    for one in rated:
-        if id(one.condition) not in shared:
-            shared[id(one.condition)] = total_usage([found.reply.usage for found in one.shared])
-            declared[id(one.condition)] = Declared.of(one.condition)
-
-    def told(one: Rated) -> tuple[str, str]:
-        return declared[id(one.condition)].about(one.item)
-
-    rows = [
-        (
-            *_decision_row(one, shared[id(one.condition)], about := told(one)),
-            *about,
-            *scored(one.condition.task.scale.span, one.decision.rank, one.item.gold),
-        )
-        for one in rated
-    ]
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    rows: list[tuple[object, ...]] = []
+    for _, some in groupby(rated, key=lambda one: id(one.condition)):
+        first, *others = some
+        shared = total_usage([found.reply.usage for found in first.shared])
+        orbit, why = orbits_of(first.condition), why_fixed(first.condition)
+        rows += [_decision_row(one, shared, orbit(one.item), why) for one in (first, *others)]
+    return DECISION.table(rows)
 
 
-def _decision_row(one: Rated, shared: Usage, about: tuple[str, str]) -> tuple[object, ...]:
+def _decision_row(one: Rated, shared: Usage, orbit: str, why: str) -> tuple[object, ...]:
     condition, decision = one.condition, one.decision
     usage = total_usage([found.reply.usage for found in one.evidence])
     return (
@@ -209,7 +233,7 @@ def _decision_row(one: Rated, shared: Usage, about: tuple[str, str]) -> tuple[ob
         decision.probabilities,
         decision.label_mass,
         digest_of(
-            [f.call.prompt.digest for f in one.evidence if not f.call.draw], is_set=bool(about[0])
+            [f.call.prompt.digest for f in one.evidence if not f.call.draw], is_set=bool(orbit)
         ),
         condition.task.scale.n_ranks,
         one.evidence[0].call.prompt.labels if one.evidence else "",
@@ -225,6 +249,8 @@ def _decision_row(one: Rated, shared: Usage, about: tuple[str, str]) -> tuple[ob
         *(shared.prompt, shared.cached, shared.completion, shared.reasoning),
         condition.task.scale.nominal,
         *_placed(one),
+        *(orbit, why),
+        *scored(condition.task.scale.span, decision.rank, one.item.gold),
     )
 
 
@@ -260,11 +286,8 @@ def tally(decisions: pl.LazyFrame) -> pl.DataFrame:
     What the items of a condition share is counted once. A call that two conditions rest on counts
     for both, and a stored reply as if it had been asked.
     """
-    keys, shared = list(SCHEMA)[:6], ["shared_calls", *(f"shared_{name}" for name in TOKENS)]
-    there = decisions.collect_schema()
-    absent = [pl.lit(0).alias(name) for name in shared if name not in there]
-    found = decisions.with_columns(absent).group_by(keys)
-    table = found.agg(
+    shared = ["shared_calls", *(f"shared_{name}" for name in TOKENS)]
+    table = decisions.group_by(CONDITION).agg(
         pl.col(PLACE).min(),
         n=pl.len(),
         n_faults=(pl.col("fault") != "").sum(),
@@ -318,7 +341,7 @@ def total_usage(usages: Sequence[Usage]) -> Usage:
 def call_table(found: Iterable[tuple[Condition, Evidence]]) -> pl.DataFrame:
     """One row per call, each once: which stored reply each decision rests on."""
     rows = [(*_where(condition), *_call_row(evidence)) for condition, evidence in found]
-    return pl.DataFrame(rows, schema=CALL_SCHEMA, orient="row").unique(maintain_order=True)
+    return CALL.table(rows).unique(maintain_order=True)
 
 
 class EvidenceOnce:
@@ -385,7 +408,7 @@ def prompt_table(scripts: Iterable[Script]) -> pl.DataFrame:
         if digest not in rows:
             rows.setdefault(head, (head, "", canonical_json(_messages(script.head))))
             rows[digest] = digest, head, script.rest
-    return pl.DataFrame(list(rows.values()), schema=PROMPT_SCHEMA, orient="row")
+    return PROMPT.table(rows.values())
 
 
 def _messages(head: Head) -> list[list[str]]:
@@ -413,20 +436,9 @@ class ItemTable:
     def __init__(self) -> None:
         self._seen: dict[tuple[str, Role], dict[str, Item]] = {}
 
-    def add_grid(self, grid: Iterable[Condition]) -> None:
-        for condition in grid:
-            for item in chain(condition.demos, condition.calibration, condition.items):
-                self._add(condition.dataset, item)
-
-    def add_asked(self, found: Iterable[tuple[Condition, Evidence]]) -> None:
-        """Add what pipelines asked about that is in no condition: null texts."""
-        for condition, evidence in found:
-            item = evidence.call.ask.item
-            if item.role != "test":
-                self._add(condition.dataset, item)
-
-    def _add(self, dataset: str, item: Item) -> None:
-        self._seen.setdefault((dataset, item.role), {}).setdefault(item.id, item)
+    def add(self, dataset: str, items: Iterable[Item]) -> None:
+        for item in items:
+            self._seen.setdefault((dataset, item.role), {}).setdefault(item.id, item)
 
     def table(self) -> pl.DataFrame:
         """A row for every item, by dataset, role and id."""
@@ -436,8 +448,7 @@ class ItemTable:
             for name in sorted(some)
         )
         stretches = iter(lambda: list(islice(rows, AT_ONCE)), [])
-        frames = [pl.DataFrame(some, schema=ITEM_SCHEMA, orient="row") for some in stretches]
-        return pl.concat([ITEM_SCHEMA.to_frame(), *frames])
+        return pl.concat([ITEM.table(), *map(ITEM.table, stretches)])
 
 
 def _item_row(item: Item) -> tuple[object, ...]:
@@ -472,7 +483,7 @@ def condition_table(grid: Sequence[Condition]) -> pl.DataFrame:
         )
         for one in grid
     ]
-    return pl.DataFrame(rows, schema=CONDITION_SCHEMA, orient="row")
+    return SHOWN.table(rows)
 
 
 def changes_of_model(calls: pl.LazyFrame) -> dict[str, list[str]]:

@@ -111,7 +111,7 @@ class Spill:
             # One scan of many files reads one after the other; many scans read ahead in each.
             files = [self._sorted_part(sources, *ends) for ends in _shares(sources)]
             return scan_files(files).drop(BIN)
-        if any(one.last > other.first for one, other in pairwise(sources)):
+        if any(one.bins[-1] > other.bins[0] for one, other in pairwise(sources)):
             parts = [self._part(sources, *ends) for ends in _shares(sources)]
         else:
             parts = [one.rows for one in sources]
@@ -166,14 +166,6 @@ class _Sorted:
     @property
     def n_rows(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
-
-    @property
-    def first(self) -> int:
-        return int(self.bins[0])
-
-    @property
-    def last(self) -> int:
-        return int(self.bins[-1])
 
     def between(self, first: int, last: int) -> pl.LazyFrame | None:
         """The rows of some bins, None if there are none."""

@@ -6,11 +6,11 @@ other with the order as their condition.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from flipmeter.data.exchangeable import by_lean, read_exchange
-from flipmeter.data.tables import Record, Table
+from flipmeter.data.tables import Table
 from flipmeter.probe import place_order
 from flipmeter.types import Item, Problem, Rank, Scale, Task
 
@@ -23,25 +23,19 @@ _ANY = Item("any", dict.fromkeys(PAIR, "-"))
 
 def unfolded(table: Table) -> Table:
     """A table whose orders stand side by side, with a row for each; any other as it is."""
-    given, swapped = (_first(names, table.columns) for names in (AS_GIVEN, SWAPPED))
+    given, swapped = (
+        next((name for name in names if name in table.columns), "") for names in (AS_GIVEN, SWAPPED)
+    )
     if not given or not swapped or {"condition", "view"} & {*table.columns}:
         return table
     columns = tuple(name for name in table.columns if name not in (given, swapped))
-    records = tuple(
-        one for record in table.records for one in _both(record, given, swapped, columns)
-    )
-    return replace(table, columns=(*columns, "condition", "label"), records=records)
-
-
-def _both(record: Record, given: str, swapped: str, columns: Collection[str]) -> Iterator[Record]:
-    shared = {name: record.values.get(name) for name in columns}
-    for condition, column in (("base", given), ("swapped", swapped)):
-        told = {"condition": condition, "label": record.values.get(column)}
-        yield replace(record, values={**shared, **told})
-
-
-def _first(names: Collection[str], there: Collection[str]) -> str:
-    return next((name for name in names if name in there), "")
+    records = []
+    for record in table.records:
+        shared = {name: record.values.get(name) for name in columns}
+        for condition, column in (("base", given), ("swapped", swapped)):
+            told = {"condition": condition, "label": record.values.get(column)}
+            records.append(replace(record, values={**shared, **told}))
+    return replace(table, columns=(*columns, "condition", "label"), records=tuple(records))
 
 
 def view_of(name: str, conditions: Collection[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from shlex import quote
@@ -16,7 +16,7 @@ from flipmeter.data.number_scales import span_spec
 from flipmeter.data.tables import Record, Table
 from flipmeter.probe import expand, probes
 from flipmeter.registry import suggestion
-from flipmeter.run.record.rows import OF_SCORES, SCHEMA, scored
+from flipmeter.run.record.rows import DECISION, OF_SCORES, scored
 from flipmeter.run.tables.pair_tables import (
     SWAPPED,
     pair_task,
@@ -53,7 +53,7 @@ ROUNDED = 0.05
 """Probabilities may add up to this much more or less than 1."""
 SHARE = "p_"
 """The prefix of columns with probabilities: `p_negative`."""
-CARRIED = tuple(name for name in [*SCHEMA][11:] if name != "n_classes")
+CARRIED = tuple(name for name in DECISION.kinds.names()[11:] if name != "n_classes")
 """Further columns of our own decisions, taken as they are."""
 
 MOST_DIGITS = 18
@@ -106,7 +106,10 @@ class PredictionRows:
             dataset = self._text(record, "dataset", self.name)
             size = self._whole(record, "n_classes", default=0)
             own[dataset] = max(own.get(dataset, (0, None))[0], size), self._own_span(record)
-        return {name: _ranked_labels(*told) for name, told in own.items()}
+        return {
+            name: read_labels([*range(1, size + 1)] if span is None else span_spec(span))
+            for name, (size, span) in own.items()
+        }
 
     def _own_span(self, record: Record) -> Span | None:
         """The range of scores that a decision of ours names."""
@@ -127,11 +130,6 @@ class PredictionRows:
         named = self.scale[1:]
         return read_labels({NOMINAL: list(named)} if named else NOMINAL, found=said)
 
-    def _verdict_classes(self, labels: Sequence[str]) -> list[str]:
-        """The order of verdicts on two answers, where a table has them in both orders."""
-        conditions = {self._text(record, "view") for record in self._records}
-        return verdict_classes(labels) if conditions & {*SWAPPED} else []
-
     def _guessed(self) -> list[str]:
         """The verdicts of a judge, or the whole numbers from the least to the greatest."""
         said = [self._text(r, part) for r in self._records for part in ("label", "gold")]
@@ -147,7 +145,8 @@ class PredictionRows:
                 f"{self.table.file}: the labels are decimal scores, such as {known[0]}; pass "
                 f"their range and the tolerance: --scale 0..10 --within 0.5"
             )
-        if len(numbers) < len(known) and (verdicts := self._verdict_classes(known)):
+        is_judged = bool(self._conditions & {*SWAPPED})
+        if len(numbers) < len(known) and is_judged and (verdicts := verdict_classes(known)):
             self.notes.append(f"the scale was taken to be {', '.join(verdicts)}")
             return verdicts
         if len(numbers) < len(known):
@@ -179,7 +178,7 @@ class PredictionRows:
 
     def _placed(self, record: Record, dataset: str, row: dict[str, Any]) -> dict[str, Any]:
         """The places of the winner and of the better answer, if the answers were swapped."""
-        if view_of("swapped", self._conditions) not in self._views_told or self.is_ranked:
+        if self.is_ranked or not self._is_swapped:
             return {}
         task, view = self._tasks[dataset], row["view"]
         slot = self._number(record, "slot")
@@ -194,8 +193,9 @@ class PredictionRows:
         }
 
     @cached_property
-    def _views_told(self) -> set[str]:
-        return {view_of(name, self._conditions) for name in self._conditions}
+    def _is_swapped(self) -> bool:
+        views = {view_of(name, self._conditions) for name in self._conditions}
+        return view_of("swapped", self._conditions) in views
 
     @cached_property
     def _records(self) -> Collection[Record]:
@@ -209,7 +209,7 @@ class PredictionRows:
         rows, seen, golds = [], dict[Key, int](), dict[tuple[str, str, str], tuple[int, Any]]()
         for record in self._records:
             row = self._row(record)
-            key: Key = tuple(row[name] for name in [*SCHEMA][:7])
+            key: Key = tuple(row[name] for name in DECISION.key)
             if key in seen:
                 raise self._wrong(
                     record,
@@ -224,7 +224,7 @@ class PredictionRows:
                     record, f"'{row['item']}' has a different gold in row {first}; keep one"
                 )
             rows.append(row)
-        table = pl.DataFrame(rows, schema=SCHEMA)
+        table = pl.DataFrame(rows, schema=DECISION.kinds)
         if table["view"].n_unique() < 2 and table["repeat"].n_unique() < 2:
             raise Problem(
                 f"{self.table.file}: every row has the condition '{rows[0]['view']}'; to see a "
@@ -241,13 +241,17 @@ class PredictionRows:
         n_classes = labels.task.scale.n_ranks
         slot = 0 if span else self._place(record, _slot(view, rank, n_classes), n_classes)
         item = self._told(record, "item")
+        # A value of one of our decisions; a CSV has it as text.
+        is_nominal = self.is_ranked and str(record.values.get("nominal", "")).lower() == "true"
+        name = self._text(record, "rater", self.name)
         if text := self._text(record, "text"):
             self.texts[dataset, item] = text
         row = {
-            **dict.fromkeys(SCHEMA),
+            **dict.fromkeys(DECISION.kinds),
             **self._carried(record),
             **self._shares(record, labels),
-            "rater": self._rater(record),
+            # The same judge with another strategy is another rater.
+            "rater": " ".join(filter(None, (name, self._text(record, "strategy")))),
             "dataset": dataset,
             "level": self._text(record, "level"),
             "seed": self._number(record, "seed"),
@@ -259,20 +263,11 @@ class PredictionRows:
             "slot": slot,
             "fault": fault,
             "n_classes": n_classes,
-            "nominal": labels.task.scale.nominal or self._is_nominal(record),
+            "nominal": labels.task.scale.nominal or is_nominal,
             "cluster": self._text(record, "cluster") or " ".join(text.casefold().split()) or item,
             **dict(zip(OF_SCORES, scored(span, rank, gold), strict=True)),
         }
         return row | self._placed(record, dataset, row)
-
-    def _rater(self, record: Record) -> str:
-        """Whose answer a row is; the same judge with another strategy is another rater."""
-        name = self._text(record, "rater", self.name)
-        return " ".join(filter(None, (name, self._text(record, "strategy"))))
-
-    def _is_nominal(self, record: Record) -> bool:
-        """A value of one of our decisions; a CSV has it as text."""
-        return self.is_ranked and str(record.values.get("nominal", "")).lower() == "true"
 
     def _carried(self, record: Record) -> dict[str, Any]:
         """The other columns of a decision of ours; a CSV has texts only, without types."""
@@ -281,7 +276,8 @@ class PredictionRows:
         return plain | {
             name: value
             for name, value in told.items()
-            if value is not None and (SCHEMA[name] == pl.String or not isinstance(value, str))
+            if value is not None
+            and (DECISION.kinds[name] == pl.String or not isinstance(value, str))
         }
 
     def _answer(self, record: Record, labels: Labels) -> tuple[Rank, str]:
@@ -392,11 +388,6 @@ def _slot(view: str, rank: Rank, n_classes: int) -> int:
     """
     known = _views(n_classes).get(view)
     return known.slot_of(rank) if rank and known and known.place_order == "base" else 0
-
-
-def _ranked_labels(n_classes: int, span: Span | None) -> Labels:
-    """The reader of ranks in our own decisions."""
-    return read_labels([*range(1, n_classes + 1)] if span is None else span_spec(span))
 
 
 @lru_cache

@@ -16,8 +16,8 @@ from flipmeter.data.number_scales import read_span, span_spec
 from flipmeter.data.tables import read_table
 from flipmeter.probe import contrasts_of, expand, probes, shown_in
 from flipmeter.run.record.folder import Run
-from flipmeter.run.record.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
-from flipmeter.run.record.rows import CALL_SCHEMA, CONDITION_SCHEMA, ITEM_SCHEMA, PROMPT_SCHEMA
+from flipmeter.run.record.generation import DECISIONS, ITEMS
+from flipmeter.run.record.rows import ITEM, SCHEMAS
 from flipmeter.run.tables.pair_tables import unfolded
 from flipmeter.run.tables.prediction_rows import PredictionRows
 from flipmeter.study.file import Study
@@ -58,10 +58,6 @@ class Predictions(Run):
         """A table is checked as it is read."""
 
     @cached_property
-    def calls(self) -> pl.DataFrame:
-        return pl.DataFrame(schema=CALL_SCHEMA)
-
-    @cached_property
     def items(self) -> pl.DataFrame:
         whose = self.decisions.select("dataset", pl.col("item").alias("id"), "gold")
         told = [(*place, text) for place, text in self._reading.texts.items()]
@@ -70,12 +66,12 @@ class Predictions(Run):
         found = found.join(texts, on=["dataset", "id"], how="left", maintain_order="left")
         known = found.with_columns(pl.col("text").fill_null(""), role=pl.lit("test"))
         blank = known.with_columns(pl.lit("").alias(n) for n in ("fields", "cluster", "columns"))
-        return blank.select(ITEM_SCHEMA.names())
+        return blank.select(ITEM.kinds.names())
 
     def scan(self, name: str) -> pl.LazyFrame:
-        if name in (PROMPTS, CONDITIONS):
-            return (PROMPT_SCHEMA if name == PROMPTS else CONDITION_SCHEMA).to_frame(eager=False)
-        return {DECISIONS: self.decisions, CALLS: self.calls, ITEMS: self.items}[name].lazy()
+        if name == DECISIONS:
+            return self.decisions.lazy()
+        return self.items.lazy() if name == ITEMS else SCHEMAS[name].table().lazy()
 
     @cached_property
     def contrasts(self) -> tuple[Contrast, ...]:
@@ -83,7 +79,7 @@ class Predictions(Run):
 
     @cached_property
     def study(self) -> Study:
-        names = {column: self._distinct(column) for column in ("rater", "dataset", "seed")}
+        names: dict[str, list[Any]] = {one: self.named(one) for one in ("rater", "dataset", "seed")}
         study = Study(
             models=names["rater"],
             datasets=names["dataset"],
@@ -111,7 +107,7 @@ class Predictions(Run):
                     "n_items": self.decisions.filter(dataset=name)["item"].n_unique(),
                     "notes": [*self._reading.notes, *_absences(self.decisions, name)],
                 }
-                for name in self._distinct("dataset")
+                for name in self.named("dataset")
             },
         }
 
@@ -126,9 +122,6 @@ class Predictions(Run):
     @property
     def _greedy(self) -> list[str]:
         return []
-
-    def _distinct(self, column: str) -> list[Any]:
-        return self.decisions[column].unique(maintain_order=True).to_list()
 
 
 TableScale = Sequence[str] | Mapping[str, float]
