@@ -127,7 +127,8 @@ def report_latex(found: Findings) -> str:
     """The first table with booktabs, flip rates shaded by size; residuals after it."""
     lines = [f"% {' '.join(str(sentence).split())}" for sentence in found.sentences]
     lines += [f"% {' '.join(line.split())}" for line in found.beside]
-    lines += [f"% {' '.join(f'{who}: {what}'.split())}" for who, what in found.warnings.items()]
+    warnings = {who: "; ".join(map(str, told)) for who, told in found.warnings.items()}
+    lines += [f"% {' '.join(f'{who}: {what}'.split())}" for who, what in warnings.items()]
     lines += (
         [f"% Incomplete, {UNFINISHED}: {' '.join(found.stopped.split())}"] if found.stopped else []
     )
