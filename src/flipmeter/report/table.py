@@ -217,7 +217,7 @@ class Table:
             table.add_column(head, footer, justify=column.align, no_wrap=is_bare)
         for group in self.groups:
             if group.title:
-                table.add_row(Text(group.title, style="bold"))
+                table.add_row(Text(group.title, style="bold"), *(Text() for _ in shown[1:]))
             for row in group.rows:
                 table.add_row(*(Text(row[at].text, row[at].style) for at in shown))
             table.add_section()
