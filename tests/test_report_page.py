@@ -24,11 +24,12 @@ from flipmeter.measure import headlines
 from flipmeter.model import Store
 from flipmeter.report.estimate_tables import shared_warnings
 from flipmeter.report.findings import GAP, Findings
+from flipmeter.report.format import HIDDEN, short_percent, visible
 from flipmeter.report.page import render_page
 from flipmeter.report.page.draw import Point, axis_for, scatter
-from flipmeter.report.page.texts import HIDDEN, clipped, compare, excerpt, visible
+from flipmeter.report.page.texts import clipped, compare, excerpt
 from flipmeter.report.pairs import matrices, pair_up, slot_shares
-from flipmeter.report.sentences import short_percent, verdict_sentences
+from flipmeter.report.sentences import verdict_sentences
 from flipmeter.report.whole import report_latex, report_markdown
 from flipmeter.run.record.folder import Run
 from flipmeter.run.results import drawn_items
@@ -36,7 +37,7 @@ from flipmeter.run.results.flipped_items import flipped_items
 from flipmeter.run.results.gather import gather, sentences
 from flipmeter.run.results.item_grid import ItemGrid, Sought
 from flipmeter.ship.choices import findings
-from flipmeter.types import Contrast, Message, Script
+from flipmeter.types import Contrast, Message, Remark, Script
 from read_html import Page
 from report_runs import HOSTILE, LONG, hostile, many, simulated
 
@@ -312,12 +313,16 @@ def test_only_what_differs_is_marked() -> None:
 
 def test_a_warning_that_raters_share_is_said_once_with_the_count_of_each() -> None:
     why = "repeats differ although decoding is greedy"
-    told = {"ann": f"53 of 300 {why}", "ben": "no price", "cai": f"1,040 of 3,000 {why}"}
+    told = {
+        "ann": [Remark(why, "53 of 300")],
+        "ben": [Remark("no price")],
+        "cai": [Remark(why, "1,040 of 3,000")],
+    }
     assert shared_warnings(told) == {
         "ann (53 of 300), cai (1,040 of 3,000)": why,
         "ben": "no price",
     }
-    assert shared_warnings({"ann": told["ann"]}) == {"ann": told["ann"]}
+    assert shared_warnings({"ann": told["ann"]}) == {"ann": f"53 of 300 {why}"}
 
 
 def test_labels_are_marked_where_they_stand_and_texts_that_did_not_move_are_not() -> None:

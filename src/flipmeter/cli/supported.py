@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-
-from rich.table import Table
-from rich.text import Text
+from typing import Any
 
 from flipmeter.base.run_sync import wait_for
 from flipmeter.cli.consoles import say
@@ -25,12 +24,12 @@ from flipmeter.model import (
     stated,
 )
 from flipmeter.model.wires.corrections import DIALECT, corrections_of, told_corrections
+from flipmeter.report.table import Cell, Table, groups_of, word
 from flipmeter.run.fallbacks import look
 from flipmeter.run.interim import Terms
 from flipmeter.types import Decoding, Model, Reply
 
 WORDS = {True: "yes", False: "no", None: "unknown"}
-STYLES = {True: "green", False: "red", None: "yellow"}
 ABOUT = {
     "logprobs": "log-probabilities of the answer's tokens",
     "seed": "a seed that makes sampling repeatable",
@@ -47,31 +46,11 @@ def say_supported(chosen: Model, store: Path, *, anew: bool, as_json: bool) -> N
     if found is None or is_tested(chosen):
         with Store(store) as replies:
             found, reply = _examined(chosen, replies, anew=anew)
-    known = {name: found[name] for name in ABOUT if name in found}
-    if dialect := known.get(DIALECT):
-        known[DIALECT] = replace(dialect, how=told_corrections(corrections_of(found)))
-    said = {
-        "model": reply.model,
-        "provider": reply.provider,
-        "system fingerprint": reply.fingerprint,
-    }
-    answered = {name: value for name, value in said.items() if value}
     if as_json:
-        told = {
-            name: {"is_there": one.is_there, "how": one.how, "seen": one.seen}
-            for name, one in known.items()
-        }
-        asked = {"model": chosen.address, "asked_as": json.loads(asked_as(chosen))}
-        print_json({**asked, "capabilities": told, "answered_by": answered})
+        print_json(_plain(chosen, found, reply))
         return
-    table = Table(title=f"What {chosen.title} supports", title_justify="left")
-    for name in ("capability", "supported", "evidence", "since"):
-        table.add_column(name)
-    for name, one in known.items():
-        there = Text(WORDS[one.is_there], style=STYLES[one.is_there])
-        table.add_row(f"{name}: {ABOUT[name]}", there, Text(one.how), one.seen)
-    say(table)
-    for name, value in answered.items():
+    say(_table(chosen, found))
+    for name, value in _answered(reply).items():
         say(f"the {name} that answered: {value}")
     if stated(chosen) is None or is_tested(chosen):
         say(f"recorded in {store} for every run; --anew examines it again")
@@ -91,3 +70,46 @@ def _examined(model: Model, store: Store, *, anew: bool) -> tuple[dict[str, Capa
     seen = wait_for(look(model, store, wanted, Terms())) if missing else Examination({})
     learned = recall_dialect(model, Decoding(), store)
     return {**known, **seen.found, **({DIALECT: learned} if learned else {})}, seen.reply
+
+
+def _table(model: Model, found: Mapping[str, Capability]) -> Table:
+    rows: Iterator[list[str | Cell]] = (
+        [f"{name}: {ABOUT[name]}", word(WORDS[one.is_there]), one.how, one.seen]
+        for name, one in _known(found).items()
+    )
+    heads = ("capability", "supported", "evidence", "since")
+    return Table(f"What {model.title} supports", heads, groups_of(rows))
+
+
+def _known(found: Mapping[str, Capability]) -> dict[str, Capability]:
+    """The capabilities that were examined, in order and in words."""
+    shown = {name: found[name] for name in ABOUT if name in found}
+    if dialect := shown.get(DIALECT):
+        shown[DIALECT] = replace(dialect, how=told_corrections(corrections_of(found)))
+    return shown
+
+
+def _answered(reply: Reply) -> dict[str, str]:
+    """The endpoint's own description of the model."""
+    named = {
+        "model": reply.model,
+        "provider": reply.provider,
+        "system fingerprint": reply.fingerprint,
+    }
+    return {name: value for name, value in named.items() if value}
+
+
+def _plain(model: Model, found: Mapping[str, Capability], reply: Reply) -> dict[str, Any]:
+    return {
+        "model": model.address,
+        "asked_as": json.loads(asked_as(model)),
+        "capabilities": {
+            name: {
+                "is_there": one.is_there,
+                "how": one.how,
+                "seen": one.seen,
+            }
+            for name, one in _known(found).items()
+        },
+        "answered_by": _answered(reply),
+    }

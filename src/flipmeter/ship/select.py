@@ -16,14 +16,6 @@ from flipmeter.base.consent import trusting
 from flipmeter.base.files.atomic import named
 from flipmeter.base.printed import Printed
 from flipmeter.data import unit_digests
-from flipmeter.measure import (
-    Field,
-    HeldOut,
-    Standing,
-    held_out,
-    read_field,
-    standings,
-)
 from flipmeter.measure.effects.field import By, Candidate, Cost, Field, read_field
 from flipmeter.measure.effects.held_out import HeldOut, held_out
 from flipmeter.measure.effects.pareto import NOBODY, Standing, chosen_in, limits_of, standings

@@ -15,7 +15,7 @@ from aiohttp import web
 from markupsafe import Markup
 
 from flipmeter.base.redaction import masked
-from flipmeter.report.estimate_tables import interval
+from flipmeter.report.format import interval
 from flipmeter.report.page import CHART, PLOT_STYLE, asset, environment, hash_source
 from flipmeter.run.results.drawn_items import grid_page
 from flipmeter.run.results.item_grid import ORDERS as ITEM_ORDERS

@@ -41,10 +41,21 @@ from flipmeter.run.record.rows import (
 )
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study, read_held
-from flipmeter.types import UNFINISHED, Contrast, Scale, Task
+from flipmeter.types import STOPPED, UNFINISHED, Contrast, Remark, Scale, Task
 
 HALF = 0.5
 """Below this share of the probability on labels, what is said of them rests on little."""
+
+
+def _remarks(told: Mapping[str, Sequence[str]]) -> dict[str, list[Remark]]:
+    return {rater: [*map(Remark, lines)] for rater, lines in told.items()}
+
+
+def _is_in_sample(pipeline: str) -> bool:
+    """Whether a pipeline learns from test items; none of the removed ones did."""
+    if is_removed("pipeline", pipeline):
+        return False
+    return open_pipeline(pipeline).traits.calibration == "test"
 
 
 @dataclass(frozen=True)
@@ -203,25 +214,39 @@ class Run:
         return [name for name in self.environment.get("models", {}) if name not in known]
 
     @cached_property
-    def warnings(self) -> dict[str, str]:
-        """The warnings by rater, without the raters that have none."""
-        study = self.study
-        panels = [jury.name for jury in study.juries]  # their members differ rightly
-        told_by: list[Mapping[str, Sequence[str]]] = [
-            self.environment.get("fallbacks", {}),
-            changes_of_model(self.scan(CALLS).filter(~pl.col("rater").is_in(panels))),
-        ]
-        if not study.n_draws:  # where draws are counted, some repeats differ rightly
-            reproducible = self.environment["reproducible"]
-            told_by.append(noise_warnings(self.panels, self._greedy, reproducible))
-        told_by += [self._in_sample(), self._little_mass()]
+    def remarks(self) -> dict[str, list[Remark]]:
+        """What must be known of the decisions, by rater, without the raters that have nothing."""
+        found: dict[str, list[Remark]] = {}
+        for told in (
+            _remarks(self.environment.get("fallbacks", {})),
+            _remarks(changes_of_model(self._calls_of_one())),
+            self._noise_warnings(),
+            _remarks(self._in_sample()),
+            _remarks(self._little_mass()),
+        ):
+            for rater, remarks in told.items():
+                found.setdefault(rater, []).extend(remarks)
         if self.stopped:
-            line = f"incomplete, {UNFINISHED}: {self.stopped}"
-            told_by.append({name: [line] for name in self.named("rater")})
-        names = dict.fromkeys(name for told in told_by for name in told)
-        return {
-            name: "; ".join(x for told in told_by for x in told.get(name, ())) for name in names
-        }
+            remark = Remark(f"incomplete, {UNFINISHED}: {self.stopped}", code=STOPPED)
+            for rater in self.named("rater"):
+                found.setdefault(rater, []).append(remark)
+        return found
+
+    @property
+    def warnings(self) -> dict[str, str]:
+        """The remarks as texts."""
+        return {rater: "; ".join(map(str, told)) for rater, told in self.remarks.items()}
+
+    def _calls_of_one(self) -> pl.LazyFrame:
+        """The answering models of raters with one model; the members of a panel differ rightly."""
+        juries = [jury.name for jury in self.study.juries]
+        return self.scan(CALLS).filter(~pl.col("rater").is_in(juries))
+
+    def _noise_warnings(self) -> Mapping[str, list[Remark]]:
+        """Say by rater when repeats look wrong; where draws are counted, some differ rightly."""
+        if self.study.n_draws:
+            return {}
+        return noise_warnings(self.panels, self._greedy, self.environment["reproducible"])
 
     def _in_sample(self) -> dict[str, list[str]]:
         """Say by rater which levels learn a bias from items that they are tested on."""
