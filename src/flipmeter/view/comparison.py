@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,7 +16,7 @@ from flipmeter.report.estimate_tables import interval
 from flipmeter.report.findings import class_name
 from flipmeter.report.page.compared import comparison_grid
 from flipmeter.report.page.draw import Axis, axis_for, scale, span
-from flipmeter.report.page.filters import NAMELESS
+from flipmeter.report.page.filters import NAMELESS, Menu
 from flipmeter.report.page.markup import Cell, Grid, RowGroup, capped, count
 from flipmeter.report.page.texts import excerpt, visible
 from flipmeter.run.record.folder import Run
@@ -32,33 +31,21 @@ MOST_ITEMS = 200
 """Changed items that a page lists."""
 
 
-@dataclass(frozen=True)
-class ComparedRuns:
-    """Two runs, one subtracted from the other, and what a reader must know of both."""
-
-    pictures: Grid
-    grid: Grid
-    changed: Grid
-    n_changed: int
-    contrasts: Sequence[tuple[str, str]]
-    warnings: Sequence[tuple[str, str]]
-
-
-def make_comparison(first: ChosenRuns, second: ChosenRuns, contrast: str = "") -> ComparedRuns:
+def make_comparison(first: ChosenRuns, second: ChosenRuns, contrast: str = "") -> dict[str, Any]:
     """Subtract a run from another, item by item, and list the items that changed."""
-    runs = first.run, second.run
-    table = differences(*runs)
+    runs, names = (first.run, second.run), (first.name, second.name)
     changed = changed_items(*runs)
     shown = changed.filter(pl.col("contrast") == contrast) if contrast else changed
     warnings = [warning for run in runs for warning in run.warnings.items()]
-    return ComparedRuns(
-        _pictures(runs, (first.name, second.name), changed),
-        comparison_grid(table),
-        _changed_grid(runs, (first.name, second.name), shown),
-        len(shown),
-        [(name, name) for name in changed["contrast"].unique(maintain_order=True)],
-        list(dict.fromkeys(warnings)),
-    )
+    contrasts = changed["contrast"].unique(maintain_order=True)
+    return {
+        "pictures": _pictures(runs, names, changed),
+        "grid": comparison_grid(differences(*runs)),
+        "changed": _changed_grid(runs, names, shown),
+        "n_changed": len(shown),
+        "contrasts": Menu.of("contrast", contrasts, contrast),
+        "warnings": list(dict.fromkeys(warnings)),
+    }
 
 
 def _pictures(runs: tuple[Run, Run], names: tuple[str, str], changed: pl.DataFrame) -> Grid:

@@ -32,10 +32,12 @@ TELLING = (MANIFEST, *OLD, PROGRESS)
 AND = ","
 """Separator between the names of joined runs; no name contains it."""
 
-"""Rater, dataset and contrast."""
-
 Stamp = tuple[tuple[int, int], ...]
 """Modification times and sizes of a run's files: equal stamps, equal results."""
+
+
+class NotHere(Problem):
+    """An address of something that is not there."""
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,7 @@ def render_page(found: Findings) -> str:
             scripts=[Markup(script) for script in scripts],
             items="items.html",
             flips_at="",
+            version=found.environment.get("flipmeter", ""),
             **content,
         )
     )
@@ -177,7 +178,6 @@ def page_content(found: Findings) -> dict[str, Any]:
         "datasets": datasets_grid(found),
         "versions": list(_versions(found)),
         "study": found.study,
-        "environment": {"flipmeter": str(found.environment.get("flipmeter", ""))},
     }
 
 
