@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from flipmeter.report.table_files import markdown_table
 
 from flipmeter import Run
 from flipmeter.measure import residuals
@@ -30,7 +31,6 @@ from flipmeter.paper.answer import PaperAnswer, chosen_claims
 from flipmeter.paper.answer_page import words_markdown
 from flipmeter.paper.claims import paper_claims
 from flipmeter.paper.evidence import PHASES, Phase, PhaseRuns
-from flipmeter.report.table_files import markdown_table
 from flipmeter.types import Problem
 
 PAGE = Path(__file__).parents[1] / "docs" / "findings.md"

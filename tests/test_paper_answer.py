@@ -19,7 +19,7 @@ from flipmeter.paper.phases import FILES, Needed, PaperRequest, PhaseStudy
 from flipmeter.paper.published import PublishedCell, published
 from flipmeter.paper.rows import LEVELS, PIPELINES
 from flipmeter.paper.sheets import Sheet, SheetCell, SheetRow, all_sheets
-from flipmeter.paper.sheets.sheet_files import WRITERS, sheet_grid
+from flipmeter.paper.sheets.sheet_files import WRITERS, sheet_table
 from flipmeter.study.entries import ModelEntry
 from flipmeter.types import Problem
 
@@ -188,7 +188,7 @@ def test_names_are_escaped_where_they_would_act(sheet: Sheet) -> None:
 
 
 def test_a_grid_of_the_page_sorts_by_what_was_measured(sheet: Sheet) -> None:
-    cell = sheet_grid(sheet).groups[0].rows[0][2]
+    cell = sheet_table(sheet).groups[0].rows[0][2]
     assert cell.sort == 1.5
 
 

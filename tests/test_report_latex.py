@@ -7,7 +7,6 @@ import shutil
 import string
 import subprocess
 import unicodedata
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.report.latex import LATEX_HEAD, LONG, TALL, Block, escape_latex, latex_tables
-from flipmeter.report.table_files import STRONGEST, residuals_latex
+from flipmeter.report.residuals import residuals_latex
+from flipmeter.report.table import (
+    BREAK,
+    HIGH,
+    LATEX_HEAD,
+    LONG,
+    STRONGEST,
+    Column,
+    Table,
+    escape_latex,
+    groups_of,
+    latex,
+)
 from flipmeter.report.whole import report_latex
 from flipmeter.run.results.gather import gather
 from report_runs import HOSTILE, simulated
@@ -124,24 +134,24 @@ def test_what_is_no_latin_letter_is_its_code_point(text: str, shown: str) -> Non
     assert escape_latex(text) == shown
 
 
-@given(st.lists(st.tuples(st.integers(1, 5), st.sampled_from("ab")), min_size=1, max_size=60))
-def test_tables_part_between_blocks_and_name_what_they_go_on_with(
-    blocks: list[tuple[int, str]],
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 5)), min_size=1, max_size=90))
+def test_tables_part_between_rows_and_name_what_they_go_on_with(
+    rows: list[tuple[str, int]],
 ) -> None:
-    parts = [
-        Block([[f"{place}.{k}"] for k in range(n)], title)
-        for place, (n, title) in enumerate(blocks)
+    named = [
+        (name, "\n".join(f"{place}.{k}" for k in range(n))) for place, (name, n) in enumerate(rows)
     ]
-    tables = latex_tables("ll", ["head"], parts).split(r"\medskip")
+    whole = Table("", [Column("name", is_name=True), "n"], groups_of(named))
     bodies = [
-        [line.split(" & ") for line in one.splitlines() if line.endswith(r"\\")] for one in tables
+        [line.split(" & ") for line in one.split(r"\midrule", 1)[1].splitlines() if " & " in line]
+        for one in latex(whole).split(r"\medskip")
     ]
-    assert all(0 < len(body) <= TALL for body in bodies)
+    lines = [[1 + cells[1].count(BREAK, 0, -8) for cells in body] for body in bodies]
+    assert all(0 < sum(body) <= HIGH for body in lines)
     assert all(body[0][0] for body in bodies)
-    rows = [cells[1] for body in bodies for cells in body]
-    assert rows == [f"{cell} \\\\" for block in parts for row in block.rows for cell in row]
-    ends = [{line[1].partition(".")[0] for line in body} for body in bodies]
-    assert all(not a & b for a, b in pairwise(ends))
+    shown = [cells[1] for body in bodies for cells in body]
+    assert len(shown) == len(rows)
+    assert all(f"{place}.0" in one for place, one in enumerate(shown))
 
 
 def test_a_long_name_has_several_lines() -> None:

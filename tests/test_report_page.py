@@ -24,11 +24,12 @@ from flipmeter.measure import headlines
 from flipmeter.model import Store
 from flipmeter.report.estimate_tables import shared_warnings
 from flipmeter.report.findings import GAP, Findings
+from flipmeter.report.format import HIDDEN, short_percent, visible
 from flipmeter.report.page import render_page
 from flipmeter.report.page.draw import Point, axis_for, scatter
-from flipmeter.report.page.texts import HIDDEN, clipped, compare, excerpt, visible
+from flipmeter.report.page.texts import clipped, compare, excerpt
 from flipmeter.report.pairs import matrices, pair_up, slot_shares
-from flipmeter.report.sentences import short_percent, verdict_sentences
+from flipmeter.report.sentences import verdict_sentences
 from flipmeter.report.whole import report_latex, report_markdown
 from flipmeter.run.record.folder import Run
 from flipmeter.run.results import drawn_items

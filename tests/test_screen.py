@@ -23,7 +23,7 @@ from flipmeter.cli.consoles import fail, say, warn
 from flipmeter.measure import ASPECTS, worst_first
 from flipmeter.report import comparison_table, residual_table, verdict_lines, verdict_table
 from flipmeter.report.phase0_tables import phase0_view
-from flipmeter.report.screen import COLUMNS, DROPPED, MOST_ROWS, TOWARDS
+from flipmeter.report.screen import COLUMNS, DROPPED, MOST_ROWS, TOWARDS, more_rows
 from flipmeter.run.results.summary import DETAILS
 from flipmeter.types import JUDGED
 from report_runs import simulated
@@ -118,23 +118,24 @@ def test_columns_are_dropped_in_the_stated_order(
 ) -> None:
     run = runs[name]
     table = verdict_table(worst_first(run.verdicts), run.contrasts, accuracy={})
-    fitting, dropped = table._fitting(width)
-    assert tuple(dropped) == DROPPED[: len(dropped)]
-    assert set(table.columns) - set(fitting or table.columns) <= set(dropped)
-    assert set(DROPPED) <= set(COLUMNS)
+    fitting = [table.heads[place] for place in table.fitting(width)]
     told = flat(printed([table], width))
-    stays = {TOWARDS} if not fitting and "towards the " in told else set()
-    left_out = [one for one in table.columns if one in dropped and one not in stays]
+    stays = fitting or ([TOWARDS] if "towards the " in told else [])
+    left_out = [one for one in table.heads if one in DROPPED and one not in stays]
+    kept = [DROPPED.index(one) for one in DROPPED if one in fitting]
+    assert set(DROPPED) <= set(COLUMNS)
     if left_out:
+        assert not kept or min(kept) > max(map(DROPPED.index, left_out))
         assert f"left out at this width: {', '.join(left_out)}" in told
 
 
 def test_stacked_rows_say_where_flips_go_where_that_fits(runs: dict[str, fm.Run]) -> None:
     run = runs["levels"]
     table = verdict_table(worst_first(run.verdicts), run.contrasts, accuracy={})
-    ways = [row[TOWARDS] for row in table.rows if row[TOWARDS]]
+    at = table.heads.index(TOWARDS)
+    ways = [row[at].text for row in table.rows if row[at].text]
     assert ways
-    assert not table._fitting(80)[0]
+    assert not table.fitting(80)
     assert printed([table], 80).count("]  towards the ") == len(ways)
     assert "towards the" not in printed([table], 45)
 
@@ -153,12 +154,13 @@ def test_the_first_screen_has_twenty_rows_at_most_and_says_so(runs: dict[str, fm
     assert len(re.findall(rf"^(?:{words}) ", text, re.MULTILINE)) == 20 == MOST_ROWS
     assert "20 of 20 rows" not in text
     many = simulated_rows(run, 3)
-    assert "20 of 60 rows, worst first" in printed([many], 160)
+    assert "20 of 60 rows, worst first" in printed(many, 160)
 
 
-def simulated_rows(run: fm.Run, times: int) -> RenderableType:
+def simulated_rows(run: fm.Run, times: int) -> list[RenderableType]:
     rows = pl.concat([run.verdicts.with_columns(level=pl.lit(f"{k}")) for k in range(times)])
-    return verdict_table(worst_first(rows), run.contrasts, accuracy={})
+    worst = worst_first(rows)
+    return [verdict_table(worst, run.contrasts, accuracy={}), *more_rows(worst)]
 
 
 def test_the_screen_says_where_the_rest_is(runs: dict[str, fm.Run], cli: Cli) -> None:

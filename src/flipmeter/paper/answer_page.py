@@ -8,52 +8,53 @@ from pathlib import Path
 
 from markupsafe import Markup
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from flipmeter import __version__
 from flipmeter.base.files.atomic import inside, make_folder, write_output
 from flipmeter.paper.answer import PaperAnswer
 from flipmeter.paper.claims import paper_claims
-from flipmeter.paper.sheets.sheet_files import sheet_grid, write_sheets
+from flipmeter.paper.sheets.sheet_files import sheet_table, write_sheets
 from flipmeter.report.page import asset, content_policy, environment
-from flipmeter.report.page.markup import Cell, Grid, RowGroup, word
-from flipmeter.report.table_files import escape_markdown, markdown_table
+from flipmeter.report.table import (
+    Cell,
+    Group,
+    Table,
+    escape_markdown,
+    groups_of,
+    markdown,
+    word,
+)
 
-STYLES = {"holds": "bold green", "fails": "bold red"}
 HEADS = ("claim", "rater", "here", "why")
 
 
 def claims_tables(answer: PaperAnswer) -> Iterator[RenderableType]:
     """Every claim with its word for every rater, for a terminal."""
-    table = Table(*HEADS, title="The paper's claims, and the findings here")
-    table.title_justify = "left"
-    for name, rater, decided in answer.decided:
-        shown = Text(decided.told, style=STYLES.get(decided.word, "yellow"))
-        says = Text(f"{name}\n{paper_claims[name].says}")
-        table.add_row(says, Text(rater), shown, Text(decided.reason))
-        table.add_section()
-    yield table
+    rows: Iterator[list[list[str | Cell]]] = (
+        [[f"{name}\n{paper_claims[name].says}", rater, word(one.word, one.told), one.reason]]
+        for name, rater, one in answer.decided
+    )
+    yield Table("The paper's claims, and the findings here", HEADS, groups_of(*rows))
     yield from map(Text, answer.summaries)
     yield from (Text(f"! {note}") for note in answer.notes)
 
 
 def words_markdown(answer: PaperAnswer) -> str:
     """A claim in each row and a rater in each column, in Markdown."""
-    rows = [["claim", *answer.evidence.raters]]
-    rows += [[f"{name}: {paper_claims[name].says}", *told] for name, told in answer.words.items()]
-    return markdown_table(rows)
+    rows = ([f"{name}: {paper_claims[name].says}", *told] for name, told in answer.words.items())
+    return markdown(Table("", ["claim", *answer.evidence.raters], groups_of(rows)))
 
 
 def claims_markdown(answer: PaperAnswer) -> str:
     """The claims as tables in Markdown: the words, and the reasons."""
-    reasons = [list(HEADS)]
-    reasons += [[name, rater, one.told, one.reason] for name, rater, one in answer.decided]
+    reasons = ([name, rater, one.told, one.reason] for name, rater, one in answer.decided)
     notes = "".join(f"- {escape_markdown(note)}\n" for note in answer.notes)
-    return "\n\n".join([words_markdown(answer), markdown_table(reasons), notes])
+    told = markdown(Table("", HEADS, groups_of(reasons)))
+    return "\n\n".join([words_markdown(answer), told, notes])
 
 
-def claims_grid(answer: PaperAnswer) -> Grid:
+def claims_grid(answer: PaperAnswer) -> Table:
     """A claim in each row and a rater in each column, for a page."""
     rows = [
         [
@@ -62,10 +63,10 @@ def claims_grid(answer: PaperAnswer) -> Grid:
         ]
         for name, told in answer.words.items()
     ]
-    return Grid("Claims", ["claim", *answer.evidence.raters], [RowGroup(rows)])
+    return Table("Claims", ["claim", *answer.evidence.raters], [Group(rows)])
 
 
-def reasons_grid(answer: PaperAnswer) -> Grid:
+def reasons_grid(answer: PaperAnswer) -> Table:
     """The numbers behind every word, for a page."""
     rows = [
         [
@@ -77,13 +78,13 @@ def reasons_grid(answer: PaperAnswer) -> Grid:
         for name, rater, decided in answer.decided
     ]
     notes = ["5 points are the least that counts as a change; intervals are 95 %"]
-    return Grid("Reasons", HEADS, [RowGroup(rows)], notes, is_detail=True)
+    return Table("Reasons", HEADS, [Group(rows)], notes, is_detail=True)
 
 
 def answer_page(answer: PaperAnswer) -> str:
     """One self-contained page: claims, every table, and what is missing."""
     style, script = asset("page.css"), asset("page.js")
-    tables = (sheet_grid(sheet) for sheet in answer.sheets)
+    tables = map(sheet_table, answer.sheets)
     grids = [claims_grid(answer), reasons_grid(answer), *tables]
     filled = environment(__package__).get_template("answer.html")
     return filled.render(

@@ -25,7 +25,7 @@ from flipmeter.report.residuals import residual_notes, residual_table
 from flipmeter.report.screen import unmeasured_lines, verdict_table
 from flipmeter.report.section import Section, sections
 from flipmeter.report.sentences import finding_lines
-from flipmeter.report.table_files import safe_csv, write_table
+from flipmeter.report.table import safe_csv, write_table
 from flipmeter.report.whole import check_ending, write_report
 
 __all__ = [

@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import polars as pl
-from rich.table import Table
-from rich.text import Text
 
 from flipmeter.metrics import is_share, is_whole, metrics, title_of
-from flipmeter.report.estimate_tables import KEYS, Record, interval, p_value
+from flipmeter.report.estimate_tables import KEYS
+from flipmeter.report.format import WHOLE, Record, bounds, count, interval, p_value, percent
+from flipmeter.report.table import Cell, Column, Group, Table, word
 from flipmeter.types import LEVEL
 
 BINNED = ("margin:", "entropy:")
 """Rates whose note is the range that they are about."""
 
-WORD_STYLE = {"stable": "bold green", "flips": "bold red", "higher": "bold", "lower": "bold"}
-
 
 def aspect_table(rows: pl.DataFrame, title: str) -> Table:
     """One aspect of a run: what was measured down, contrasts across, n under both."""
     contrasts = rows["view"].unique(maintain_order=True).to_list()
-    table = Table(title=title, title_justify="left")
-    for head in ("", *contrasts):
-        table.add_column(head)
-    for group in rows.partition_by(list(KEYS), maintain_order=True):
-        table.add_row(Text(_where(group.row(0, named=True)), style="bold"))
-        for metric in sorted(group["metric"].unique(maintain_order=True), key=_place):
-            cells = {row["view"]: row for row in group.filter(metric=metric).to_dicts()}
-            shown = (_cell(cells[view]) if view in cells else "" for view in contrasts)
-            table.add_row(title_of(metric), *shown)
-        counts = group.group_by("view").agg(pl.col("n").max())
-        sizes = dict(counts.iter_rows())
-        table.add_row("n", *(str(sizes.get(view, "")) for view in contrasts), end_section=True)
-    return table
+    groups = []
+    for own in rows.partition_by(list(KEYS), maintain_order=True):
+        counts = dict(own.group_by("view").agg(pl.col("n").max()).iter_rows())
+        shown = []
+        for metric in sorted(own["metric"].unique(maintain_order=True), key=_place):
+            cells = {row["view"]: row for row in own.filter(metric=metric).to_dicts()}
+            texts = (_cell(cells[view]) if view in cells else "" for view in contrasts)
+            shown.append(map(Cell, (title_of(metric), *texts)))
+        shown.append(map(Cell, ("n", *(str(counts.get(view, "")) for view in contrasts))))
+        groups.append(Group([[*cells] for cells in shown], _where(own.row(0, named=True))))
+    return Table(title, ["", *contrasts], groups)
 
 
 def _where(row: Record) -> str:
@@ -50,7 +46,7 @@ def _cell(row: Record) -> str:
     if row["p"] is not None:
         return f"{p_value(row['p'])}\nHolm {p_value(row['p_holm'])}, BH {p_value(row['p_bh'])}"
     name = row["metric"]
-    shown = interval(row, percent=is_share(name), whole=is_whole(name))
+    shown = interval(row, is_percent=is_share(name), form=WHOLE if is_whole(name) else "")
     value, bracket, ends = shown.partition(" [")
     if row["metric"].startswith(BINNED):
         ends += f"\n{row['note']}, n = {row['n']}"
@@ -66,53 +62,48 @@ def aspect_notes(rows: pl.DataFrame) -> list[str]:
     return [f"{', '.join(map(title_of, sorted(own)))}: {note}" for note, own in about.iter_rows()]
 
 
-OUTCOME_STYLE = {"shown": "bold green", "refuted": "bold red", "unreadable": "bold red"}
-
-
 def certificate_table(certificates: pl.DataFrame, level: float = LEVEL) -> Table:
     """The outcome of each claim, with its one-sided bounds and the items needed."""
-    title = f"Claims, {100 * level:.0f} % one-sided bounds over items"
-    table = Table(title=title, title_justify="left")
-    for name in ("rater", "claim", "observed", "at most", "items", "items needed", "outcome"):
-        table.add_column(name)
-    for row in certificates.to_dicts():
-        told = Text(row["outcome"], style=OUTCOME_STYLE.get(row["outcome"], "yellow"))
-        beside = (note for note in row["notes"] if note not in row["reason"])
-        told.append(f" ({'; '.join([row['reason'], *beside])})")
-        needed = row["n_needed"]
-        table.add_row(
-            *(Text(_where(row)), row["claim"], _percent(row["size"]), _percent(row["upper"])),
-            str(row["n_clusters"]),
-            *("" if needed is None else f"{needed:,}", told),
-        )
-    return table
+    columns = (
+        Column("rater", _where),
+        "claim",
+        Column("observed", lambda row: percent(row["size"])),
+        Column("at most", lambda row: percent(row["upper"])),
+        Column("items", lambda row: str(row["n_clusters"])),
+        Column("items needed", lambda row: count(row["n_needed"])),
+        Column("outcome", _outcome),
+    )
+    title = f"Claims, {percent(level, 0)} one-sided bounds over items"
+    return Table.of(title, columns, certificates.to_dicts())
 
 
-def _percent(x: float | None) -> str:
-    return "" if x is None else f"{100 * x:.1f} %"
+def _outcome(row: Record) -> Cell:
+    beside = (note for note in row["notes"] if note not in row["reason"])
+    return word(row["outcome"], f"{row['outcome']} ({'; '.join([row['reason'], *beside])})")
 
 
 def comparison_table(comparison: pl.DataFrame, names: Sequence[str]) -> Table:
     """The second run minus the first in points, with McNemar's counts and a word."""
+    columns = (
+        *("rater", "level", Column("dataset", lambda row: row["dataset"] or "all"), "metric"),
+        Column("difference", _points),
+        Column(
+            "only 2nd, only 1st", lambda row: "" if row["b"] is None else f"{row['b']}, {row['c']}"
+        ),
+        Column("p, McNemar", lambda row: p_value(row["p"])),
+        Column("Holm", lambda row: p_value(row["p_holm"])),
+        Column("BH", lambda row: p_value(row["p_bh"])),
+        "n",
+        Column("", _comparison),
+    )
     title = f"{names[1]} minus {names[0]}, x 100 [95 % over items, given the datasets]"
-    table = Table(title=title, title_justify="left")
-    for name in ("rater", "level", "dataset", "metric", "difference", "only 2nd, only 1st"):
-        table.add_column(name)
-    for name in ("p, McNemar", "Holm", "BH", "n", ""):
-        table.add_column(name)
-    for row in comparison.to_dicts():
-        table.add_row(*_compared(row))
-    return table
+    return Table.of(title, columns, comparison.to_dicts())
 
 
-def _compared(row: Record) -> Iterator[str | Text]:
-    yield from (Text(str(row[name])) for name in ("rater", "level"))
-    yield Text(row["dataset"] or "all")
-    yield row["metric"]
-    points = "" if row["value"] is None else f"{row['value']:+.1f}"
-    yield points if row["low"] is None else f"{points} [{row['low']:+.1f}, {row['high']:+.1f}]"
-    yield "" if row["b"] is None else f"{row['b']}, {row['c']}"
-    yield from (p_value(row[name]) for name in ("p", "p_holm", "p_bh"))
-    yield str(row["n"])
-    word = Text(row["word"], style=WORD_STYLE.get(row["word"], ""))
-    yield word.append(f" ({row['note']})") if row["value"] is None and row["note"] else word
+def _points(row: Record) -> str:
+    return bounds(row["value"], row["low"], row["high"], "+.1f")
+
+
+def _comparison(row: Record) -> Cell:
+    note = f" ({row['note']})" if row["value"] is None and row["note"] else ""
+    return word(row["word"], f"{row['word']}{note}")

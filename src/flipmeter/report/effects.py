@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import polars as pl
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
 
-from flipmeter.report.estimate_tables import p_value
+from flipmeter.report.format import Record, p_value, points_between
 from flipmeter.report.residuals import (
-    Record,
     factor_title,
     level_title,
     metric_title,
-    plain_points,
-    points,
-)
-from flipmeter.report.table_files import (
-    escape_markdown,
     residuals_latex,
     residuals_markdown,
-    write_table,
 )
+from flipmeter.report.table import Cell, Table, groups_of, markdown, write_table
 from flipmeter.types import ALPHA
 
 CANNOT_SEE = (
@@ -38,24 +29,13 @@ ABOUT = (
     "cells, datasets and seeds",
 )
 INTERACTIONS = "interactions"
-Line = tuple[str, bool, tuple[str, ...]]
-"""A title, whether it stands for a test, and a cell for each metric."""
 
 
 def interaction_table(table: pl.DataFrame) -> Table:
     """Interactions for a terminal; `interaction_notes` belong under them."""
-    shown = Table(
-        "",
-        *map(metric_title, _metrics(table)),
-        title="Interactions of two factors",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    for title, is_test, cells in _lines(table):
-        name = Text(title if is_test else f"  {title}", style="bold" if is_test else "")
-        shown.add_row(name, *map(Text, cells))
-    return shown
+    rows: list[list[str | Cell]] = [[name, *cells] for name, cells in _lines(table)]
+    titles = map(metric_title, _metrics(table))
+    return Table("Interactions of two factors", ["", *titles], groups_of(rows), lines="head")
 
 
 def interaction_notes(table: pl.DataFrame) -> list[str]:
@@ -72,14 +52,12 @@ def interaction_notes(table: pl.DataFrame) -> list[str]:
 
 def interactions_markdown(table: pl.DataFrame) -> str:
     """The table in Markdown, with its notes as a list."""
-    titles = [escape_markdown(metric_title(metric)) for metric in _metrics(table)]
-    rows = [["factors", "levels", *titles], ["---"] * (2 + len(titles))]
-    for title, is_test, cells in _lines(table):
-        names = (title, "") if is_test else ("", title)
-        rows.append([escape_markdown(text) for text in (*names, *cells)])
-    lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    notes = (f"- {escape_markdown(note)}\n" for note in interaction_notes(table))
-    return f"{lines}\n\n{''.join(notes)}"
+    rows = [
+        [name.text, "", *cells] if name.kind else ["", name.text.strip(), *cells]
+        for name, cells in _lines(table)
+    ]
+    heads = ["factors", "levels", *map(metric_title, _metrics(table))]
+    return markdown(Table("", heads, groups_of(rows), interaction_notes(table)))
 
 
 def term_title(term: str) -> str:
@@ -91,38 +69,33 @@ def _metrics(table: pl.DataFrame) -> list[str]:
     return table["metric"].unique(maintain_order=True).to_list()
 
 
-def _lines(table: pl.DataFrame) -> Iterator[Line]:
+def _lines(table: pl.DataFrame) -> Iterator[tuple[Cell, list[str]]]:
+    """A test of two factors, by name, then each pair of their levels; a text for each metric."""
     metrics, n_raters = _metrics(table), table["rater"].n_unique()
     for (rater, term), rows in table.group_by("rater", "term", maintain_order=True):
         title = term_title(str(term))
         whose = " · ".join([str(rater)] * (n_raters > 1) + [title])
-        yield whose, True, _cells(rows.filter(level=""), metrics, _test_text)
+        yield Cell(whose, kind="name"), _texts(rows.filter(level=""), metrics)
         levels = rows.filter(pl.col("level") != "")
         for (level,), own in levels.group_by("level", maintain_order=True):
             pair = zip(str(term).split(":"), str(level).split(","), strict=True)
             title = " × ".join(level_title(*each) for each in pair)
-            yield title, False, _cells(own, metrics, _level_text)
+            yield Cell(f"  {title}"), _texts(own, metrics)
 
 
-def _cells(
-    rows: pl.DataFrame, metrics: list[str], text: Callable[[Record], str]
-) -> tuple[str, ...]:
+def _texts(rows: pl.DataFrame, metrics: list[str]) -> list[str]:
     found = {row["metric"]: row for row in rows.to_dicts()}
-    return tuple(text(found[metric]) if metric in found else "" for metric in metrics)
+    return [_text(found[metric]) if metric in found else "" for metric in metrics]
 
 
-def _test_text(row: Record) -> str:
-    if row["p"] is None:
+def _text(row: Record) -> str:
+    """The test of a pair of factors, or the points of a pair of levels."""
+    if row["level"] and row["value"] is not None:
+        return points_between(row["value"], row["low"], row["high"])
+    if row["level"] or row["p"] is None:
         return "-"
     stars = {"holm": " **", "bh": " *"}.get(row["found_by"], "")
     return f"p {p_value(row['p'])}{stars}"
-
-
-def _level_text(row: Record) -> str:
-    if row["value"] is None:
-        return "-"
-    ends = f"[{plain_points(row['low'])}, {plain_points(row['high'])}]"
-    return f"{points(row['value'])} {ends}"
 
 
 def write_effects(tables: Mapping[str, pl.DataFrame], rows: pl.DataFrame, path: Path) -> None:

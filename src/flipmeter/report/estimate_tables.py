@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import polars as pl
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from flipmeter.metrics import added_scores, title_of
+from flipmeter.report.format import Record, count, interval, number, p_value, percent
+from flipmeter.report.table import Cell, Column, Group, Table, groups_of, word
 from flipmeter.types import (
     FAULTS,
     JUDGED,
     Contrast,
 )
 
-WORD_STYLE = {
-    "flips": "bold red",
-    "unreadable": "bold red",
-    "stable": "bold green",
-    "inconclusive": "yellow",
-    "not identified": "dim",
-}
 KEYS = ("rater", "dataset", "level", "seed")
-Record = Mapping[str, Any]
 COUNTED = re.compile(r"([\d,]+ of [\d,]+ |)(.*)", re.DOTALL)
 """A text, with the count that it begins with."""
 
@@ -36,17 +30,6 @@ def intervals_of(mode: str) -> str:
     return "Wilson 95 % intervals" if mode == "paper" else "95 % intervals"
 
 
-def interval(row: Record, *, percent: bool = True, whole: bool = False) -> str:
-    """ "21.0 % [16.2, 26.9]", or the reason why there is no number."""
-    if row["value"] is None:
-        return str(row["note"] or "undefined")
-    scale, form = (100.0, ".1f") if percent else (1.0, ".0f" if whole else ".3f")
-    value = f"{scale * row['value']:{form}}" + (" %" if percent else "")
-    if row["low"] is None:
-        return value
-    return f"{value} [{scale * row['low']:{form}}, {scale * row['high']:{form}}]"
-
-
 def flip_table(
     estimates: pl.DataFrame, verdicts: pl.DataFrame, contrasts: Sequence[Contrast]
 ) -> Table:
@@ -54,32 +37,31 @@ def flip_table(
 
     Seeds are pooled. An aggregate has no verdict: its rate is the mean over seeds.
     """
-    title = f"How often the answer changes when only positions change{_about(estimates)}"
-    table = Table(title=title, title_justify="left")
     keys = [key for key in KEYS[:3] if verdicts[key].n_unique() > 1]
     has_weights = verdicts["weighted"].count() > 0
-    rates = ("flips [95 %]", *([WEIGHTED] if has_weights else []), "noise")
-    for name in (*keys, "what moves", *rates, "items", "unreadable", "p"):
-        table.add_column(name, justify="right" if name in ("items", "unreadable") else "left")
-    table.add_column("verdict")
+    columns: list[Column | str] = [
+        *(*keys, "what moves", "flips [95 %]", *([WEIGHTED] if has_weights else []), "noise"),
+        *(Column("items", align="right"), Column("unreadable", align="right"), "p", "verdict"),
+    ]
     rows = {(*_key(row, KEYS[:3]), row["contrast"]): row for row in verdicts.to_dicts()}
-    groups = dict.fromkeys(_key(row, KEYS[:3]) for row in estimates.iter_rows(named=True))
-    for group in groups:
-        parts = dict(zip(KEYS[:3], group, strict=True))
+    groups: list[list[list[str | Cell]]] = [[]]
+    for whose in dict.fromkeys(_key(row, KEYS[:3]) for row in estimates.iter_rows(named=True)):
+        parts = dict(zip(KEYS[:3], whose, strict=True))
         own = estimates.filter(**parts)
+        if len(contrasts) > 1:
+            groups.append([])
         for contrast in contrasts:
-            cells = (
-                _verdict_cells(own, contrast, rows[*group, contrast.name])
-                if contrast.is_judged
+            row = rows.get((*whose, contrast.name))
+            weighted = [weighted_interval(row) if row else ""] * has_weights
+            about, rate, *rest = (
+                _verdict_cells(own, contrast, row)
+                if row is not None and contrast.is_judged
                 else _aggregate_cells(own, contrast)
             )
-            if has_weights:
-                row = rows.get((*group, contrast.name))
-                cells.insert(2, weighted_interval(row) if row else "")
-            table.add_row(*(Text(str(parts[key])) for key in keys), *cells)
-        if len(contrasts) > 1:
-            table.add_section()
-    return table
+            names = (str(parts[key]) for key in keys)
+            groups[-1].append([*names, about, rate, *weighted, *rest])
+    title = f"How often the answer changes when only positions change{_about(estimates)}"
+    return Table(title, columns, groups_of(*groups))
 
 
 WEIGHTED = "in production [95 %]"
@@ -87,25 +69,16 @@ WEIGHTED = "in production [95 %]"
 
 def weighted_interval(row: Record) -> str:
     """The flip rate with classes at their frequency in production, "" if that is not known."""
-    if row["weighted"] is None:
-        return ""
-    ends = {"value": row["weighted"], "low": row["weighted_low"], "high": row["weighted_high"]}
-    return interval(ends)
+    return "" if row["weighted"] is None else interval(row, "weighted")
 
 
-def _verdict_cells(own: pl.DataFrame, contrast: Contrast, row: Record) -> list[str | Text]:
+def _verdict_cells(own: pl.DataFrame, contrast: Contrast, row: Record) -> list[str | Cell]:
     about = f"{contrast.name}{_reading(own, contrast)}  {contrast.about}"
     if row["status"] not in JUDGED or row["value"] is None:
         return [about, row["reason"], "", "", "", "", ""]
-    return [
-        about,
-        rate_text(row),
-        noise_text(row),
-        items_text(row),
-        f"{100 * row['unreadable']:.1f} %" if row["unreadable"] else "",
-        p_value(row["p"]),
-        Text(row["word"], style=WORD_STYLE[row["word"]]),
-    ]
+    unreadable = percent(row["unreadable"] or None)
+    counts = (rate_text(row), noise_text(row), items_text(row), unreadable)
+    return [about, *counts, p_value(row["p"]), word(row["word"])]
 
 
 def rate_text(row: Record) -> str:
@@ -113,13 +86,14 @@ def rate_text(row: Record) -> str:
     return str(row["reason"]) if row["status"] == "by construction" else interval(row)
 
 
-def _aggregate_cells(own: pl.DataFrame, contrast: Contrast) -> list[str | Text]:
+def _aggregate_cells(own: pl.DataFrame, contrast: Contrast) -> list[str | Cell]:
     rows = own.filter(metric=contrast.name, policy="complete")
     about = f"{contrast.name}  {contrast.about}"
     if len(rows) == 1 or rows["value"].null_count():
-        return [about, interval(rows.row(0, named=True)), "", str(rows["n"].max()), "", "", ""]
-    mean = float(rows["value"].to_numpy().mean())
-    return [about, f"{100 * mean:.1f} %", "", str(rows["n"].max()), "", "", ""]
+        rate = interval(rows.row(0, named=True))
+    else:
+        rate = percent(float(rows["value"].to_numpy().mean()))
+    return [about, rate, "", str(rows["n"].max()), "", "", ""]
 
 
 def _reading(own: pl.DataFrame, contrast: Contrast) -> str:
@@ -139,48 +113,60 @@ def items_text(row: Record) -> str:
 def beyond_text(row: Record) -> str:
     """The size beyond noise, which rows are sorted by; it is no difference of two shown rates."""
     is_beyond = row["noise"] and row["excess"] is not None and row["bound_on"] != "rate"
-    return f"{100 * row['size']:.1f} % beyond" if is_beyond else ""
+    return f"{percent(row['size'])} beyond" if is_beyond else ""
 
 
 def noise_text(row: Record) -> str:
     """The noise of the views of a contrast with its interval, or why there is none."""
     if row["is_reproducible"]:
         return "reproducible"
-    if row["noise"] is None:
-        return "not measured"
-    ends = {"value": row["noise"], "low": row["noise_low"], "high": row["noise_high"]}
-    return interval(ends)
+    return interval(row, "noise", absent="not measured")
 
 
 def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
     """Accuracy and the ordinal scores of every view."""
-    table = Table(title=f"Scores by view{_about(estimates)}", title_justify="left")
-    keys = varying(estimates)
-    shown = score_titles(estimates)
-    metrics = ("accuracy", *shown, "parse_failure", "weighted:accuracy")
-    has_weights = _is_in(estimates, metrics[-1])
-    accuracy = (accuracy_title(estimates), *([WEIGHTED] if has_weights else []))
-    for name in (*keys, "view", *accuracy, *shown.values(), "parse failures"):
-        table.add_column(name)
-    for group in _groups(estimates):
-        scored = group.filter(pl.col("metric").is_in(metrics), policy="complete")
-        for view in views:
-            rows = {row["metric"]: row for row in scored.filter(view=view).to_dicts()}
-            if not rows:
-                continue
-            first = rows["accuracy"]
-            plain = (_plain(rows.get(metric)) for metric in shown)
-            fails = rows["parse_failure"]
-            table.add_row(
-                *(Text(str(first[key])) for key in keys),
-                view,
-                interval(first),
-                *([_if_there(rows.get(metrics[-1]))] if has_weights else []),
-                *plain,
-                f"{fails['k']} of {fails['n']}" if fails["k"] is not None else interval(fails),
-            )
-        table.add_section()
-    return table
+    keys, scores = varying(estimates), score_titles(estimates)
+    columns: list[Column | str] = [
+        *keys,
+        "view",
+        Column(accuracy_title(estimates), lambda row: interval(row["accuracy"])),
+    ]
+    if not estimates.filter(metric=WEIGHTS).is_empty():  # nominal scales have no Spearman either
+        columns.append(
+            Column(WEIGHTED, lambda row: interval(row[WEIGHTS]) if WEIGHTS in row else "")
+        )
+    columns += [Column(title, partial(_score, name=name)) for name, title in scores.items()]
+    columns.append(Column("parse failures", lambda row: _failures(row["parse_failure"])))
+    wanted = pl.col("metric").is_in(["accuracy", *scores, "parse_failure", WEIGHTS])
+    groups: list[Group] = []
+    for own in estimates.partition_by(list(KEYS), maintain_order=True):
+        scored = own.filter(wanted, policy="complete")
+        by_view = {view: scored.filter(view=view).to_dicts() for view in views}
+        records = [
+            {**rows[0], "view": view, **{row["metric"]: row for row in rows}}
+            for view, rows in by_view.items()
+            if rows
+        ]
+        groups += Table.of("", columns, records).groups
+    return Table(f"Scores by view{_about(estimates)}", columns, groups)
+
+
+WEIGHTS = "weighted:accuracy"
+
+
+def _if_there(row: Record | None) -> str:
+    return "" if row is None else interval(row)
+
+
+def _score(rows: Record, name: str) -> str:
+    row = rows.get(name)
+    if row is None:
+        return ""
+    return "undefined" if row["value"] is None else number(row["value"])
+
+
+def _failures(row: Record) -> str:
+    return interval(row) if row["k"] is None else f"{row['k']} of {row['n']}"
 
 
 SCORES = ("macro_f1", "pearson", "spearman", "mae")
@@ -200,10 +186,6 @@ def accuracy_title(estimates: pl.DataFrame) -> str:
     return f"accuracy, {near[0]} [95 %]" if len(near) == len(about) == 1 else "accuracy [95 %]"
 
 
-def _if_there(row: Record | None) -> str:
-    return "" if row is None else interval(row)
-
-
 def accuracy_tests_table(estimates: pl.DataFrame) -> Table | None:
     """Tests of whether accuracy changes: McNemar for two views, Cochran's Q for more."""
     tests = {"accuracy_mcnemar": "McNemar, two-sided", "accuracy_cochran": "Cochran's Q"}
@@ -211,27 +193,21 @@ def accuracy_tests_table(estimates: pl.DataFrame) -> Table | None:
     rows = chosen.filter(pl.col("p").is_not_null()).to_dicts()
     if not rows:
         return None
-    table = Table(title=f"Does accuracy change too?{_about(estimates)}", title_justify="left")
-    keys = varying(estimates)
-    for name in (*keys, "contrast", "test", "statistic", "p", "n"):
-        table.add_column(name)
-    for row in rows:
-        statistic = "" if row["statistic"] is None else f"{row['statistic']:.2f}"
-        counts = f"b = {row['b']}, c = {row['c']}" if row["b"] is not None else statistic
-        cells = (row["view"], tests[row["metric"]], counts, p_value(row["p"]), str(row["n"]))
-        table.add_row(*(Text(str(row[key])) for key in keys), *cells)
-    return table
+    columns: tuple[Column | str, ...] = (
+        *varying(estimates),
+        Column("contrast", lambda row: row["view"]),
+        Column("test", lambda row: tests[row["metric"]]),
+        Column("statistic", _statistic),
+        Column("p", lambda row: p_value(row["p"])),
+        "n",
+    )
+    return Table.of(f"Does accuracy change too?{_about(estimates)}", columns, rows)
 
 
-def _is_in(estimates: pl.DataFrame, metric: str) -> bool:
-    """Whether a metric is in a table: nominal scales have no Spearman and no MAE."""
-    return bool((estimates["metric"] == metric).any())
-
-
-def _plain(row: Record | None) -> str:
-    if row is None:
-        return ""
-    return "undefined" if row["value"] is None else f"{row['value']:.3f}"
+def _statistic(row: Record) -> str:
+    if row["b"] is not None:
+        return f"b = {row['b']}, c = {row['c']}"
+    return number(row["statistic"], ".2f")
 
 
 def tokens_table(estimates: pl.DataFrame) -> Table | None:
@@ -239,20 +215,21 @@ def tokens_table(estimates: pl.DataFrame) -> Table | None:
     rows = estimates.filter(pl.col("metric").is_in(["output_tokens", "hidden_tokens"]))
     if rows.is_empty():
         return None
-    table = Table(title="Output tokens per reply", title_justify="left")
-    for name in ("model", "output tokens", "hidden tokens", "the second number"):
-        table.add_column(name)
-    for (rater,), group in rows.group_by("rater", maintain_order=True):
-        by_metric = {row["metric"]: row for row in group.to_dicts()}
-        hidden = by_metric.get("hidden_tokens")
-        output = by_metric.get("output_tokens")
-        table.add_row(
-            Text(str(rater)),
-            f"{output['value']:.1f}" if output and output["value"] is not None else "",
-            f"{hidden['value']:.1f}" if hidden and hidden["value"] is not None else "",
-            str(hidden["note"]) if hidden else "",
-        )
-    return table
+    records = [
+        {"model": str(rater), **{row["metric"]: row for row in own.to_dicts()}}
+        for (rater,), own in rows.group_by("rater", maintain_order=True)
+    ]
+    columns = (
+        "model",
+        Column("output tokens", lambda row: _mean(row.get("output_tokens"))),
+        Column("hidden tokens", lambda row: _mean(row.get("hidden_tokens"))),
+        Column("the second number", lambda row: str(row.get("hidden_tokens", {}).get("note", ""))),
+    )
+    return Table.of("Output tokens per reply", columns, records)
+
+
+def _mean(row: Record | None) -> str:
+    return number(row["value"], ".1f") if row else ""
 
 
 def calls_table(estimates: pl.DataFrame) -> Table | None:
@@ -260,18 +237,17 @@ def calls_table(estimates: pl.DataFrame) -> Table | None:
     rows = estimates.filter(pl.col("metric") == "calls").drop_nulls("value")
     if not (rows["value"] > 1).any():
         return None
-    keys = ["rater", "level"]
-    title = "Calls per decision, shared calls included"
-    table = Table(title=title, title_justify="left")
-    for name in (*keys, "calls", "decisions"):
-        table.add_column(name, justify="right" if name == "decisions" else "left")
     total = (pl.col("value") * pl.col("n")).sum()
-    means = rows.group_by(keys, maintain_order=True).agg(
+    means = rows.group_by("rater", "level", maintain_order=True).agg(
         total / pl.col("n").sum(), pl.col("n").sum()
     )
-    for rater, level, value, n in means.iter_rows():
-        table.add_row(Text(rater), Text(level or "base"), f"{value:.2f}", f"{n:,}")
-    return table
+    columns = (
+        "rater",
+        Column("level", lambda row: row["level"] or "base"),
+        Column("calls", lambda row: number(row["value"], ".2f")),
+        Column("decisions", lambda row: count(row["n"]), align="right"),
+    )
+    return Table.of("Calls per decision, shared calls included", columns, means.to_dicts())
 
 
 def shared_warnings(warnings: Mapping[str, str]) -> dict[str, str]:
@@ -298,9 +274,7 @@ def _shared(said: str, raters: Sequence[tuple[str, str]]) -> tuple[str, str]:
 def warned(table: Table, warnings: Mapping[str, str]) -> Table:
     """Put under a table what a reader of its numbers must know, by rater."""
     lines = [f"! {names}: {text}" for names, text in shared_warnings(warnings).items()]
-    if lines:
-        table.caption, table.caption_justify = Text("\n".join(lines), style="yellow"), "left"
-    return table
+    return replace(table, caption="\n".join(lines), caption_style="yellow")
 
 
 def verdict_lines(verdicts: pl.DataFrame) -> list[Text]:
@@ -310,8 +284,10 @@ def verdict_lines(verdicts: pl.DataFrame) -> list[Text]:
         where = " · ".join(str(row[key]) for key in KEYS[:3] if row[key])
         same.setdefault((where, row["word"], row["reason"]), []).append(row["contrast"])
     return [
-        Text.assemble(f"{where} · {', '.join(names)}: ", (word, WORD_STYLE[word]), f" ({reason})")
-        for (where, word, reason), names in same.items()
+        Text.assemble(
+            *(f"{where} · {', '.join(names)}: ", (verdict, word(verdict).style), f" ({reason})")
+        )
+        for (where, verdict, reason), names in same.items()
     ]
 
 
@@ -334,12 +310,6 @@ def _faults(tally: pl.DataFrame) -> str:
     return kinds if is_all else f"{kinds} under {', '.join(some)}"
 
 
-def p_value(p: float | None) -> str:
-    if p is None:
-        return ""
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
 def varying(estimates: pl.DataFrame) -> list[str]:
     """The keys that differ between rows."""
     return [key for key in KEYS if estimates[key].n_unique() > 1]
@@ -348,11 +318,7 @@ def varying(estimates: pl.DataFrame) -> list[str]:
 def _about(estimates: pl.DataFrame) -> str:
     """The values that are the same in all rows, for the title."""
     same = [key for key in KEYS[:3] if estimates[key].n_unique() == 1 and estimates[key][0]]
-    return ": " + ", ".join(escape(str(estimates[key][0])) for key in same) if same else ""
-
-
-def _groups(estimates: pl.DataFrame) -> list[pl.DataFrame]:
-    return estimates.partition_by(list(KEYS), maintain_order=True)
+    return ": " + ", ".join(str(estimates[key][0]) for key in same) if same else ""
 
 
 def _key(row: Record, names: Sequence[str]) -> tuple[Any, ...]:

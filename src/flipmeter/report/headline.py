@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from flipmeter.report.configurations import Choice, shown_configuration, worst_flips
-from flipmeter.report.estimate_tables import beyond_text, interval
-from flipmeter.report.sentences import Record, Sentence, lean, when
+from flipmeter.report.estimate_tables import beyond_text
+from flipmeter.report.format import Record, interval, percent, whole_percent
+from flipmeter.report.sentences import Sentence, lean, when
 from flipmeter.types import JUDGED, Contrast, Estimate
 
 ARE = {
@@ -131,9 +132,7 @@ class Headline:
         yield Phrase(f" The worst{beyond} is " if is_bad else f" Largest{beyond}: ")
         yield Phrase(self._name(row), is_name=True)
         if row["word"] == "unreadable" or row["value"] is None:
-            yield Phrase(
-                f": {100 * (row['unreadable'] or 0):.1f} % of pairs are unreadable {moved}."
-            )
+            yield Phrase(f": {percent(row['unreadable'] or 0)} of pairs are unreadable {moved}.")
             return
         towards = lean(row, self.contrasts[row["contrast"]])
         way = f", mostly towards the {towards}" if towards else ""
@@ -246,7 +245,7 @@ def used_parts(same: Sequence[Choice], n_datasets: int) -> Iterator[Phrase]:
 
 def none_shown(choice: Choice, where: str = "") -> str:
     """The sentence for a selection without a choice."""
-    least = ", ".join(dict.fromkeys(f"{100 * x:g} %" for x in choice.limits.values()))
+    least = ", ".join(dict.fromkeys(map(whole_percent, choice.limits.values())))
     noun = "configuration" if any(one.level for one in choice.configurations) else "rater"
     return (
         f"No {noun} is shown to flip less than {least} under every contrast{where}, noise "
@@ -257,11 +256,11 @@ def none_shown(choice: Choice, where: str = "") -> str:
 def shown(one: Estimate, by: str = "") -> str:
     """An estimate with its interval: a share in percent, an error in classes."""
     row = {"value": one.value, "low": one.low, "high": one.high}
-    return interval(row, percent=by != "mae")
+    return interval(row, is_percent=by != "mae")
 
 
 def _noise(row: Record) -> str:
     if row["is_reproducible"] or row["noise"] is None:
         return ""
     beyond = beyond_text(row)
-    return f", against noise of {100 * row['noise']:.1f} %" + (f" ({beyond} it)" if beyond else "")
+    return f", against noise of {percent(row['noise'])}" + (f" ({beyond} it)" if beyond else "")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import polars as pl
 
-from flipmeter.report.estimate_tables import KEYS, interval
+from flipmeter.report.estimate_tables import KEYS
+from flipmeter.report.format import Record, interval
 
-Record = Mapping[str, Any]
 OVERRIDE = {"follows": "follow the flipped words", "keeps": "keep the meaning", "other": "neither"}
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import polars as pl
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
 
-Record = Mapping[str, Any]
+from flipmeter.report.format import Record, number, plain_points, points, points_between
+from flipmeter.report.table import LATEX_HEAD, Cell, Column, Group, Table, latex, markdown
+
 TRANSFER = "transfer"
 """The factor of a table that subtracts a model from the others, under the same config."""
 
@@ -80,6 +79,11 @@ class ResidualLine:
         found = [None if row is None else row[self.shows] for row in self.cells]
         return ["" if sd is None else plain_points(sd) for sd in found]
 
+    def cell(self, text: str, row: Record | None) -> Cell:
+        """One of its cells: a value is shaded by its size, a word for a missing one is not."""
+        value = row["value"] if row is not None and self.shows == "value" else None
+        return Cell(text, value, "why" if text and value is None and self.shows == "value" else "")
+
 
 @dataclass(frozen=True)
 class ResidualTable:
@@ -91,6 +95,17 @@ class ResidualTable:
     lines: tuple[ResidualLine, ...]
     notes: tuple[str, ...]
     mode: str
+
+    @property
+    def blocks(self) -> list[tuple[str, list[ResidualLine]]]:
+        """The lines of each factor, under its title."""
+        found: list[tuple[str, list[ResidualLine]]] = []
+        for line in self.lines:
+            if line.kind == "factor":
+                found.append((line.title, []))
+            else:
+                found[-1][1].append(line)
+        return found
 
 
 def lay_out(residuals: pl.DataFrame) -> ResidualTable:
@@ -230,15 +245,6 @@ def metric_title(metric: str) -> str:
     return METRICS.get(metric, metric) + ("↑" if metric in BETTER_UP else "↓")
 
 
-def points(value: float) -> str:
-    """ "+2.2", and never "-0.0"."""
-    return f"{round(value, 1) + 0.0:+.1f}"
-
-
-def plain_points(value: float) -> str:
-    return f"{round(value, 1) + 0.0:.1f}"
-
-
 def cell_text(row: Record | None, between: str = " ") -> str:
     """ "+2.2 ±2.7", "+2.2 [-1.0, 5.3]", or a word for why there is no number."""
     if row is None:
@@ -247,36 +253,69 @@ def cell_text(row: Record | None, between: str = " ") -> str:
         note = str(row["note"])
         return next((word for reason, word in GAPS.items() if reason in note), "-")
     if row["mode"] == "paper":
-        spread = "" if row["dataset_sd"] is None else f"{between}±{row['dataset_sd']:.1f}"
-        return points(row["value"]) + spread
-    if row["low"] is None:
-        return points(row["value"])
-    ends = f"[{plain_points(row['low'])}, {plain_points(row['high'])}]"
-    return f"{points(row['value'])}{between}{ends}"
+        spread = number(row["dataset_sd"], ".1f")
+        return points(row["value"]) + (f"{between}±{spread}" if spread else "")
+    return points_between(row["value"], row["low"], row["high"], between)
 
 
 def residual_table(residuals: pl.DataFrame) -> Table:
     """Residuals for a terminal; `residual_notes` belong under them."""
     layout = lay_out(residuals)
-    table = Table(
-        title=layout.title,
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("", no_wrap=True)
-    for metric in layout.metrics:
-        table.add_column(metric_title(metric), no_wrap=True)
     is_wide = len(layout.metrics) > WIDE and layout.mode == "recommended"
-    for line in layout.lines:
-        if line.kind == "factor":
-            table.add_section()
-            table.add_row(Text(line.title, style="bold"))
-        else:
-            indent = "  " if line.kind == "level" else "    "
-            cells = (Text(text) for text in line.texts("\n" if is_wide else " "))
-            table.add_row(Text(indent + line.title), *cells)
-    return table
+    groups = [
+        Group(
+            [
+                [
+                    Cell(f"{'  ' if line.kind == 'level' else '    '}{line.title}"),
+                    *map(Cell, line.texts("\n" if is_wide else " ")),
+                ]
+                for line in lines
+            ],
+            title,
+        )
+        for title, lines in layout.blocks
+    ]
+    titles = map(metric_title, layout.metrics)
+    return Table(layout.title, ["", *titles], groups, layout.notes, lines="head")
+
+
+def residuals_markdown(residuals: pl.DataFrame) -> str:
+    """The table in Markdown, with its notes as a list."""
+    return markdown(_flat(residuals, has_datasets=True))
+
+
+def residuals_latex(residuals: pl.DataFrame) -> str:
+    """The table in LaTeX: booktabs, shaded by sign and size as in the paper."""
+    layout = lay_out(residuals)
+    has_datasets = any(line.kind != "level" for _, lines in layout.blocks for line in lines)
+    gap = " " if layout.mode == "paper" else "\n"
+    return LATEX_HEAD + latex(_flat(residuals, gap, has_datasets=has_datasets)) + "\n"
+
+
+def _flat(residuals: pl.DataFrame, gap: str = " ", *, has_datasets: bool) -> Table:
+    """A row for each level, spread and dataset; beside cells of two lines names stand once."""
+    layout, rows = lay_out(residuals), list[list[Cell]]()
+    for factor, lines in layout.blocks:
+        level = ""
+        for line in lines:
+            is_level = line.kind == "level"
+            level = line.title if is_level else level
+            shown = level if is_level or gap == " " else ""
+            names = [factor, shown, *(["" if is_level else line.title] * has_datasets)]
+            rows.append([*map(Cell, names), *map(line.cell, line.texts(gap), line.cells)])
+    heads = [*layout.columns, *(["dataset"] * has_datasets)]
+    columns = [
+        *(Column(head, is_name=True) for head in heads),
+        *(
+            Column(
+                metric_title(metric),
+                shade=1.0,
+                over=f"{'Performance' if metric in METRICS else 'Position-sensitivity'} residuals",
+            )
+            for metric in layout.metrics
+        ),
+    ]
+    return Table(layout.title, columns, [Group(rows)], layout.notes)
 
 
 def residual_notes(residuals: pl.DataFrame) -> list[str]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
-from rich.table import Table
-from rich.text import Text
 
 from flipmeter.registry import Registry
 from flipmeter.report.findings import Findings
-from flipmeter.report.table_files import escape_markdown, markdown_table
+from flipmeter.report.format import number
+from flipmeter.report.table import Cell, Group, Table, escape_markdown, markdown
 
 Show = Callable[[Findings], pl.DataFrame | None]
 
@@ -69,26 +68,20 @@ class FilledSection:
     frame: pl.DataFrame
 
     @property
-    def rows(self) -> list[list[str]]:
-        return [[_text(value) for value in row] for row in self.frame.rows()]
+    def table(self) -> Table:
+        rows = [[Cell(_text(value), value) for value in row] for row in self.frame.rows()]
+        about = self.section.about
+        return Table(self.section.title, self.frame.columns, [Group(rows)], [about])
 
     @property
     def markdown(self) -> str:
-        heads = [escape_markdown(head) for head in self.frame.columns]
-        table = markdown_table([heads, *self.rows])
         title, about = escape_markdown(self.section.title), escape_markdown(self.section.about)
-        return f"\n### {title}\n\n{table}\n\n{about}"
+        return f"\n### {title}\n\n{markdown(replace(self.table, notes=()))}\n\n{about}"
 
     @property
     def text(self) -> Table:
         """The section as a table of the terminal."""
-        title, about = Text(self.section.title), Text(self.section.about)
-        table = Table(title=title, title_justify="left", caption=about, caption_justify="left")
-        for head in self.frame.columns:
-            table.add_column(Text(head))
-        for row in self.rows:
-            table.add_row(*map(Text, row))
-        return table
+        return replace(self.table, caption=self.section.about)
 
 
 def contents(found: Findings) -> list[tuple[str, str]]:
@@ -120,4 +113,4 @@ def _filled(name: str, table: Show, found: Findings) -> pl.DataFrame | None:
 def _text(value: object) -> str:
     if value is None:
         return ""
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    return number(value) if isinstance(value, float) else str(value)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
+from flipmeter.report.format import Record, percent, short_percent, whole_percent
 from flipmeter.report.pairs import (
     FIRST,
     HIGHER,
@@ -20,7 +20,6 @@ from flipmeter.report.pairs import (
 )
 from flipmeter.types import JUDGED, Contrast
 
-Record = Mapping[str, Any]
 WHEN = {
     "P1": "when the label list is reversed",
     "P2a": "between demos in random and in ascending order",
@@ -179,14 +178,14 @@ def lean(row: Record, contrast: Contrast) -> str:
 
 def _bound(row: Record) -> str:
     """The evidence for a stable rater: its one-sided bound, if its interval reaches the margin."""
-    most = f"at most {100 * max(row['upper'], 0.0):.1f} %"
+    most = f"at most {percent(max(row['upper'], 0.0))}"
     what = {
         "rate": most,
         "excess": f"{most} beyond noise",
         "drift": f"scores move one way in {most} more of the pairs than the other",
     }
     found = what.get(row["bound_on"], f"class shares move by {most}")
-    return f"{found} (one-sided {100 * (1 - row['alpha']):g} %)"
+    return f"{found} (one-sided {whole_percent(1 - row['alpha'])})"
 
 
 def _noise(row: Record) -> str:
@@ -200,9 +199,3 @@ def _noise(row: Record) -> str:
 def _rate(row: Record) -> str:
     ends = f"[{short_percent(row['low'])}, {short_percent(row['high'])}]"
     return f"{short_percent(row['value'])} % {ends}"
-
-
-def short_percent(share: float) -> str:
-    """Whole percents, with a digit more where that would read as none or as all."""
-    is_edge = 0 < share < 0.01 or 0.99 < share < 1
-    return f"{100 * share:.{1 if is_edge else 0}f}"

@@ -11,23 +11,18 @@ from flipmeter.report.estimate_tables import (
     WEIGHTED,
     intervals_of,
     items_text,
-    p_value,
     rate_text,
     shared_warnings,
     weighted_interval,
 )
 from flipmeter.report.findings import Findings
+from flipmeter.report.format import Record, p_value, percent
 from flipmeter.report.page import render_page
 from flipmeter.report.phase0_tables import phase0_latex, phase0_markdown
 from flipmeter.report.readings import reading_lines
+from flipmeter.report.residuals import residuals_latex, residuals_markdown
 from flipmeter.report.section import added_sections
-from flipmeter.report.table_files import (
-    escape_markdown,
-    markdown_table,
-    residuals_latex,
-    residuals_markdown,
-    safe_csv,
-)
+from flipmeter.report.table import Column, Table, escape_markdown, markdown, safe_csv
 from flipmeter.types import JUDGED, UNFINISHED, Problem
 
 ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet")
@@ -87,7 +82,7 @@ def _markdown(found: Findings) -> Iterator[str]:
     for line in (*found.notes, *reading_lines(found.estimates.filter(level=""))):
         yield f"- {escape_markdown(line)}"
     yield ""
-    yield markdown_table(_contrast_rows(found))
+    yield markdown(_contrasts(found))
     yield ""
     yield phase0_markdown(found.phase0)
     yield (
@@ -101,29 +96,28 @@ def _markdown(found: Findings) -> Iterator[str]:
         yield section.markdown
 
 
-def _contrast_rows(found: Findings) -> list[list[str]]:
-    heads = ["model", "dataset", "contrast", "flips [95 %]", "items", "unreadable", "p", "verdict"]
+def _contrasts(found: Findings) -> Table:
     abouts = {contrast.name: contrast.about for contrast in found.contrasts}
     has_weights = found.verdicts["weighted"].count() > 0
-    if has_weights:
-        heads.insert(4, WEIGHTED)
-    rows = [heads]
-    for row in found.verdicts.filter(level="").to_dicts():
-        is_measured = row["status"] in JUDGED
-        rows.append(
-            [
-                *(row["rater"], row["dataset"]),
-                f"{row['contrast']} {abouts.get(row['contrast'], '')}",
-                rate_text(row) if row["value"] is not None else row["reason"],
-                items_text(row) if is_measured else "",
-                f"{100 * (row['unreadable'] or 0):.1f} %" if is_measured else "",
-                p_value(row["p"]),
-                row["word"] if is_measured else "",
-            ]
-        )
-        if has_weights:
-            rows[-1].insert(4, weighted_interval(row))
-    return rows
+
+    def rate(row: Record) -> str:
+        return rate_text(row) if row["value"] is not None else row["reason"]
+
+    def if_measured(show: Callable[[Record], str]) -> Callable[[Record], str]:
+        return lambda row: show(row) if row["status"] in JUDGED else ""
+
+    columns: tuple[Column | str, ...] = (
+        Column("model", lambda row: row["rater"]),
+        "dataset",
+        Column("contrast", lambda row: f"{row['contrast']} {abouts.get(row['contrast'], '')}"),
+        Column("flips [95 %]", rate),
+        *([Column(WEIGHTED, weighted_interval)] if has_weights else []),
+        Column("items", if_measured(items_text)),
+        Column("unreadable", if_measured(lambda row: percent(row["unreadable"] or 0))),
+        Column("p", lambda row: p_value(row["p"])),
+        Column("verdict", if_measured(lambda row: row["word"])),
+    )
+    return Table.of("", columns, found.verdicts.filter(level="").to_dicts())
 
 
 # --- LaTeX ------------------------------------------------------------------------------------

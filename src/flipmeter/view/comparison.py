@@ -12,13 +12,13 @@ from markupsafe import Markup
 from flipmeter.base.files.parquet import collected
 from flipmeter.measure.effects.compare import same_raters
 from flipmeter.measure.panel.frame import distinct
-from flipmeter.report.estimate_tables import interval
 from flipmeter.report.findings import class_name
+from flipmeter.report.format import interval, visible
 from flipmeter.report.page.compared import comparison_grid
 from flipmeter.report.page.draw import Axis, axis_for, scale, span
 from flipmeter.report.page.filters import NAMELESS, Menu
 from flipmeter.report.page.markup import Cell, Grid, RowGroup, capped, count
-from flipmeter.report.page.texts import excerpt, visible
+from flipmeter.report.page.texts import excerpt
 from flipmeter.run.record.folder import Run
 from flipmeter.run.results.changed_items import FIRST, SECOND, changed_items, own_names
 from flipmeter.run.results.gather import differences

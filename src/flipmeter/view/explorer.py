@@ -11,10 +11,10 @@ from urllib.parse import urlencode
 import polars as pl
 from markupsafe import Markup
 
+from flipmeter.report.format import visible
 from flipmeter.report.page.filters import NAMELESS, Menu, values_of
 from flipmeter.report.page.markup import Cell, Grid, RowGroup, breakable
 from flipmeter.report.page.strips import NOT_ASKED, DrawnClasses
-from flipmeter.report.page.texts import visible
 from flipmeter.report.pairs import SAME
 from flipmeter.run.results.drawn_items import classes_of, gold_of, grid_page
 from flipmeter.run.results.item_grid import (

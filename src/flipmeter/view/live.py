@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from flipmeter.base.printed import about_time
-from flipmeter.report.estimate_tables import interval
+from flipmeter.report.format import interval
 from flipmeter.run.interim import InterimRate
 from flipmeter.run.record.heartbeat import Beat, Door
 

@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from flipmeter.base.redaction import masked
-from flipmeter.report.estimate_tables import interval
+from flipmeter.report.format import interval
 from flipmeter.report.page import CHART, HERE, PLOT_STYLE, environment, hash_source
 from flipmeter.report.page.filters import Menu
 from flipmeter.run.results.item_grid import Sought, one_of

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 from textwrap import fill
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from flipmeter.paper.errata.erratum import ShownErratum
-from flipmeter.report.table_files import escape_markdown
+from flipmeter.report.table import Table, groups_of, markdown
 
 HEAD = ("number", "in the paper", "an honest rater, by the paper's rule", "by the right rule")
 WIDTH = 100
@@ -34,10 +33,7 @@ def errata_tables(shown: ShownErratum) -> Iterator[RenderableType]:
     yield Text(f"\n{about.title}", style="bold")
     yield Text(f"{shown.name} · {about.where}", style="dim")
     yield Text(about.rule)
-    table = Table(*HEAD)
-    for row in shown.rows:
-        table.add_row(*map(Text, row.texts()))
-    yield table
+    yield _table(shown)
     yield Text(f"Instead: {about.remedy}")
 
 
@@ -48,11 +44,10 @@ def errata_markdown(errata: Iterable[ShownErratum]) -> str:
 
 def _section(shown: ShownErratum) -> str:
     about = shown.erratum
-    rows = [HEAD, ("---",) * len(HEAD), *(_escaped(row.texts()) for row in shown.rows)]
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
     rule, remedy = fill(about.rule, WIDTH), fill(f"**Instead**: {about.remedy}", WIDTH)
+    table = markdown(_table(shown))
     return f"## {about.title}\n\n`{shown.name}` · {about.where}\n\n{rule}\n\n{table}\n\n{remedy}\n"
 
 
-def _escaped(cells: Iterable[str]) -> tuple[str, ...]:
-    return tuple(escape_markdown(cell) for cell in cells)
+def _table(shown: ShownErratum) -> Table:
+    return Table("", HEAD, groups_of(row.texts() for row in shown.rows))

@@ -9,7 +9,7 @@ import polars as pl
 from flipmeter.paper.evidence import Phase, PhaseRuns, Record
 from flipmeter.paper.published import PublishedCell, published
 from flipmeter.paper.sheets.sheet import Sheet, SheetCell, SheetRow
-from flipmeter.report.estimate_tables import p_value
+from flipmeter.report.format import p_value
 
 RATES: Mapping[str, Phase] = {
     **dict.fromkeys(("P1", "P2", "P3"), "phase0a"),

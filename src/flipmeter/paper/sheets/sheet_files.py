@@ -3,94 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from markupsafe import Markup
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from flipmeter.base.files.atomic import make_folder, write_output
 from flipmeter.base.printed import WIDTH, Shown, plain_console
-from flipmeter.paper.sheets.sheet import NOTHING, Sheet, SheetCell
-from flipmeter.report.latex import (
+from flipmeter.paper.sheets.sheet import NOTHING, Sheet
+from flipmeter.report.table import (
     LATEX_HEAD,
-    Block,
-    escape_latex,
-    latex_name,
-    latex_stack,
-    latex_tables,
+    Cell,
+    Column,
+    Group,
+    Table,
+    escape_markdown,
+    latex,
+    markdown,
+    safe_csv,
 )
-from flipmeter.report.page.markup import Cell, Grid, RowGroup
-from flipmeter.report.table_files import escape_markdown, safe_csv
 
 
-def sheet_table(sheet: Sheet) -> Iterator[RenderableType]:
+def sheet_tables(sheet: Sheet) -> Iterator[RenderableType]:
     """The sheet for a terminal, with its notes."""
-    table = Table(*sheet.keys, *sheet.heads, title=sheet.title, title_justify="left")
-    for row in sheet.rows:
-        cells = ("\n".join(cell.lines()) or NOTHING for cell in row.cells)
-        table.add_row(*map(Text, row.names), *map(Text, cells))
-        table.add_section()
-    yield table
+    table = sheet_table(sheet)
+    yield replace(table, groups=[Group([row]) for row in table.rows])
     yield from (Text(note) for note in sheet.notes)
+
+
+def sheet_table(sheet: Sheet) -> Table:
+    """The sheet as a table; lines of a cell stand above each other."""
+    columns: list[Column | str] = [*(Column(key, is_name=True) for key in sheet.keys), *sheet.heads]
+    rows = [
+        [
+            *(Cell(name) for name in row.names),
+            *(Cell("\n".join(cell.lines()) or NOTHING, cell.measured, "num") for cell in row.cells),
+        ]
+        for row in sheet.rows
+    ]
+    return Table(sheet.title, columns, [Group(rows)], sheet.notes)
 
 
 def sheet_text(sheet: Sheet) -> str:
     """The sheet as plain text."""
     console = plain_console(width=WIDTH, no_color=True)
     with console.capture() as captured:
-        for thing in sheet_table(sheet):
+        for thing in sheet_tables(sheet):
             console.print(Shown(thing))
     return captured.get()
 
 
 def sheet_markdown(sheet: Sheet) -> str:
     """The sheet in Markdown, lines of a cell above each other."""
-    rows = [[*sheet.keys, *sheet.heads], ["---"] * (len(sheet.keys) + len(sheet.heads))]
-    for row in sheet.rows:
-        names = [escape_markdown(name) for name in row.names]
-        rows.append([*names, *(_joined(cell, escape_markdown, "<br>") for cell in row.cells)])
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    notes = "".join(f"- {escape_markdown(note)}\n" for note in sheet.notes)
-    return f"### {escape_markdown(sheet.title)}\n\n{table}\n\n{notes}"
-
-
-def _joined(cell: SheetCell, escape: Callable[[str], str], between: str) -> str:
-    return between.join(escape(line) for line in cell.lines()) or NOTHING
+    return f"### {escape_markdown(sheet.title)}\n\n{markdown(sheet_table(sheet), '<br>')}"
 
 
 def sheet_latex(sheet: Sheet) -> str:
     """The sheet in LaTeX with booktabs, a block for each first name."""
-    first, *others = sheet.keys
-    heads = " & ".join(escape_latex(text) for text in (first, *others, *sheet.heads))
-    columns = "l" * len(sheet.keys) + "c" * len(sheet.heads)
-    blocks = (
-        Block([[*map(latex_name, row.names[1:]), *map(_latex_cell, row.cells)]], row.names[0])
-        for row in sheet.rows
-    )
-    titled = (Block(block.rows, latex_name(block.title or "")) for block in blocks)
-    notes = [f"% {' '.join(note.split())}" for note in (sheet.title, *sheet.notes)]
-    return "\n".join([LATEX_HEAD, *notes, latex_tables(columns, [f"{heads} \\\\"], titled), ""])
-
-
-def _latex_cell(cell: SheetCell) -> str:
-    lines = [escape_latex(line) for line in cell.lines()]
-    return latex_stack(lines) if lines else escape_latex(NOTHING)
-
-
-def sheet_grid(sheet: Sheet) -> Grid:
-    """The sheet for a page."""
-    rows = [
-        [*(Cell(name) for name in row.names), *(_page_cell(cell) for cell in row.cells)]
-        for row in sheet.rows
-    ]
-    return Grid(sheet.title, [*sheet.keys, *sheet.heads], [RowGroup(rows)], sheet.notes)
-
-
-def _page_cell(cell: SheetCell) -> Cell:
-    text = Markup("<br>").join(cell.lines()) or NOTHING
-    return Cell(text, cell.measured, "num")
+    title = f"% {' '.join(sheet.title.split())}"
+    return f"{LATEX_HEAD}{title}\n{latex(sheet_table(sheet))}\n"
 
 
 WRITERS: dict[str, Callable[[Sheet], str]] = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -17,23 +16,23 @@ from markupsafe import Markup
 
 from flipmeter.report.estimate_tables import shared_warnings
 from flipmeter.report.findings import Findings, Frame
+from flipmeter.report.format import visible
 from flipmeter.report.page.configurations import configuration_views
 from flipmeter.report.page.filters import choices
 from flipmeter.report.page.leaderboards import options_grid, pairs_grid, systems_grid
-from flipmeter.report.page.markup import Cell, Grid, RowGroup
 from flipmeter.report.page.matrix import matrix_grid
 from flipmeter.report.page.origin import conditions_grid, datasets_grid, models_grid
 from flipmeter.report.page.places import no_flips, no_matrix, residual_grids, slots_grid, squares
 from flipmeter.report.page.rates import forest_grid, phase0_grid, seeds_grid
 from flipmeter.report.page.scores import performance_grid
 from flipmeter.report.page.slices import slices_grid
-from flipmeter.report.page.texts import clipped, compare, excerpt, visible
+from flipmeter.report.page.texts import clipped, compare, excerpt
 from flipmeter.report.readings import reading_lines
-from flipmeter.report.section import FilledSection, added_sections, contents
+from flipmeter.report.section import added_sections, contents
+from flipmeter.report.table import noted, shown
 from flipmeter.types import UNFINISHED
 
 HERE = Path(__file__).parent
-QUOTED = re.compile(r"`([^`]+)`")
 CHART = ("plot.js", "configurations.js")
 """Scripts of the configuration view, in a page that has one: the library, then what we draw."""
 MOST_PREFERRED = 3
@@ -84,24 +83,9 @@ def environment(*packages: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filling.filters |= {"visible": _visible, "clipped": clipped, "excerpt": excerpt}
-    filling.filters |= {"noted": _noted}
+    filling.filters |= {"visible": shown, "clipped": clipped, "excerpt": excerpt}
+    filling.filters |= {"noted": noted}
     return filling
-
-
-def _visible(text: object) -> object:
-    """Show what a text hides; what is markup already was made from visible texts."""
-    return text if isinstance(text, Markup) else visible(str(text))
-
-
-def _noted(text: object) -> object:
-    """Show a note of our own: what stands between backticks is code."""
-    if isinstance(text, Markup):
-        return text
-    parts = enumerate(QUOTED.split(visible(str(text))))
-    return Markup("").join(
-        Markup('<code class="code">{}</code>').format(part) if k % 2 else part for k, part in parts
-    )
 
 
 @cache
@@ -135,7 +119,7 @@ def page_content(found: Findings) -> dict[str, Any]:
         "name": found.name,
         "facts": _facts(found),
         "sections": contents(found),
-        "added": [(one.name, _added_grid(one)) for one in added_sections(found)],
+        "added": [(one.name, one.table) for one in added_sections(found)],
         "stopped": found.stopped,
         "unfinished": UNFINISHED,
         "headline": found.headline.lines,
@@ -209,14 +193,6 @@ def _facts(found: Findings) -> str:
 
 def _counted(n: int, what: str) -> str:
     return f"{n:,} {what}" + ("" if n == 1 else "s")
-
-
-def _added_grid(shown: FilledSection) -> Grid:
-    """A section of a plug-in as a table that can be sorted."""
-    values = zip(shown.rows, shown.frame.rows(), strict=True)
-    rows = [[Cell(*cell) for cell in zip(texts, row, strict=True)] for texts, row in values]
-    about = shown.section
-    return Grid(about.title, shown.frame.columns, [RowGroup(rows)], [about.about])
 
 
 def _frame(frame: Frame) -> dict[str, Any]:

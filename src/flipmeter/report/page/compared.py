@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from flipmeter.report.estimate_tables import p_value
+from flipmeter.report.format import p_value
 from flipmeter.report.page.markup import Cell, Grid, Record, RowGroup, capped, count, heads
 from flipmeter.report.residuals import metric_title
 

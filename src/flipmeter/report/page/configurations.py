@@ -18,6 +18,7 @@ from flipmeter.report.configurations import (
     worst_flips,
 )
 from flipmeter.report.findings import Findings
+from flipmeter.report.format import visible
 from flipmeter.report.page.draw import Point, scatter
 from flipmeter.report.page.markup import (
     MOST_ROWS,
@@ -28,7 +29,6 @@ from flipmeter.report.page.markup import (
     capped,
     left_out,
 )
-from flipmeter.report.page.texts import visible
 from flipmeter.types import Contrast, Estimate
 
 MOST_PANELS = 8

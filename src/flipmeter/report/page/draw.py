@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from flipmeter.report.page.texts import excerpt, visible
+from flipmeter.report.format import visible
+from flipmeter.report.page.texts import excerpt
 
 MARGIN = 0.01
 """No point lies on the edge of its picture, unless it is none or all."""

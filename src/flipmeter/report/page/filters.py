@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from flipmeter.report.findings import Findings
-from flipmeter.report.page.texts import visible
+from flipmeter.report.format import visible
 
 TITLES = {
     "rater": "Model",

@@ -3,70 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from flipmeter.report.estimate_tables import interval
-from flipmeter.report.page.texts import visible
-from flipmeter.report.table_files import STRONGEST, shade_of
+from flipmeter.report.format import Record, interval, visible
+from flipmeter.report.table import STRONGEST, Cell, shade_of, word
+from flipmeter.report.table import Group as RowGroup
+from flipmeter.report.table import Table as Grid
 
-Record = Mapping[str, Any]
+__all__ = ["Cell", "Grid", "Record", "RowGroup", "word"]
+
 MOST_ROWS = 400
-TALL = 30
 SHADES = 9
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A table cell: its content, sort key, style, and the items it links to."""
-
-    text: str | Markup = ""
-    sort: float | str | None = None
-    kind: str = ""
-    query: str = ""
-
-
-@dataclass(frozen=True)
-class RowGroup:
-    rows: Sequence[Sequence[Cell]]
-    title: str = ""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table: its heads, its rows in groups, how they were made, and what was left out.
-
-    `kind` names how it looks; plain ones and the forest can be sorted.
-    """
-
-    title: str
-    heads: Sequence[str | Markup]
-    groups: Sequence[RowGroup]
-    notes: Sequence[str] = ()
-    kind: str = "plain"
-    is_detail: bool = False
-
-    @property
-    def is_folded(self) -> bool:
-        """Say whether the table is there to be opened: a detail, or one that goes on and on."""
-        return self.is_detail or (self.n_rows > TALL and self.kind == "plain")
-
-    @property
-    def is_tall(self) -> bool:
-        """Whether the table scrolls in a frame of its own: one that nearly fits never does."""
-        return self.n_rows > TALL or (self.kind == "matrix" and self.n_rows > TALL // 2)
-
-    @property
-    def stacks(self) -> bool:
-        """Whether cells stand under each other in a narrow window, each with its head."""
-        return self.kind in ("matrix", "forest")
-
-    @property
-    def n_rows(self) -> int:
-        return sum(len(group.rows) for group in self.groups)
 
 
 def breakable(text: str) -> Markup:
@@ -86,11 +35,6 @@ def count(value: int | None) -> Cell:
 def rate(row: Record) -> Cell:
     """A share with its interval, or the reason why there is none."""
     return Cell(interval(row), row["value"], "num" if row["value"] is not None else "why")
-
-
-def word(text: str) -> Cell:
-    """A verdict."""
-    return Cell(text, text, f"word {text}" if text else "")
 
 
 def capped(rows: Sequence[Sequence[Cell]], more: str) -> tuple[Sequence[Sequence[Cell]], list[str]]:

@@ -10,14 +10,13 @@ from markupsafe import Markup
 from flipmeter.report.estimate_tables import (
     KEYS,
     WEIGHTED,
-    interval,
     intervals_of,
     items_text,
-    p_value,
     rate_text,
     varying,
 )
 from flipmeter.report.findings import Findings
+from flipmeter.report.format import interval, p_value
 from flipmeter.report.page.draw import Axis, axis_for, scale, span
 from flipmeter.report.page.markup import (
     MOST_ROWS,

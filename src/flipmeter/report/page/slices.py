@@ -9,11 +9,10 @@ from urllib.parse import urlencode
 import polars as pl
 from markupsafe import Markup
 
-from flipmeter.report.estimate_tables import interval, p_value
+from flipmeter.report.format import interval, p_value, visible
 from flipmeter.report.page.draw import Axis, axis_for, scale, span
 from flipmeter.report.page.filters import NAMELESS
 from flipmeter.report.page.markup import Cell, Grid, RowGroup, capped, count
-from flipmeter.report.page.texts import visible
 
 MARKS = {"higher": "flips", "lower": "stable"}
 """The style of a slice that differs from the rest."""

@@ -10,8 +10,9 @@ from math import floor, log10
 
 from markupsafe import Markup
 
+from flipmeter.report.format import visible
 from flipmeter.report.page.draw import place
-from flipmeter.report.page.texts import excerpt, visible
+from flipmeter.report.page.texts import excerpt
 from flipmeter.types import Scale
 
 SHADES = 9

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from flipmeter.report.findings import GAP
+from flipmeter.report.format import visible
 
 Kind = Literal["same", "differs", "gap"]
 WORDS = re.compile(r"\s+|\w+|[^\w\s]")
@@ -18,12 +19,6 @@ LONGEST_FRAME = 30_000
 COMPARED = 400
 """Lines with more words than this are compared whole: matching words takes the square of them."""
 
-# Marks that turn or hide text, and what cannot be in a page at all, are shown as their code points.
-HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    "\ue000-\uf8ff\ufdd0-\ufdef\ufeff\ufff9-\uffff\ud800-\udfff\U000e0000-\U000e007f]"
-)
-
 
 @dataclass(frozen=True)
 class Piece:
@@ -31,11 +26,6 @@ class Piece:
 
     kind: Kind
     text: str = ""
-
-
-def visible(text: str) -> str:
-    """A text with control and direction marks made visible, as ‹U+202E›."""
-    return HIDDEN.sub(lambda found: f"‹U+{ord(found[0]):04X}›", text.replace("\r\n", "\n"))
 
 
 def clipped(text: str, longest: int = LONGEST) -> str:

@@ -12,7 +12,8 @@ from markupsafe import escape
 
 from flipmeter.base.files.parquet import collected
 from flipmeter.report.findings import GAP, Browser, Findings, Flip, Frame, Side, class_name
-from flipmeter.report.page.texts import clipped, hollowed, visible
+from flipmeter.report.format import visible
+from flipmeter.report.page.texts import clipped, hollowed
 from flipmeter.report.pairs import AT_ONCE, CONTRAST, MOST, PLACE, SAME, WHOSE
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import CALLS, DECISIONS, ITEMS

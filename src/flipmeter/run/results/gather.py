@@ -10,8 +10,8 @@ from flipmeter.base.files.parquet import collected
 from flipmeter.measure import compare, headlines, phase0_table, residuals, worst_first
 from flipmeter.measure.inference.significance import is_shown, side_of_zero
 from flipmeter.report import failures_line
-from flipmeter.report.estimate_tables import interval
 from flipmeter.report.findings import Findings
+from flipmeter.report.format import interval
 from flipmeter.report.headline import whose
 from flipmeter.report.pairs import CONTRAST, OF_SCORES, count_pairs, flipped, numbered_pairs
 from flipmeter.report.sentences import Sentence, verdict_sentences

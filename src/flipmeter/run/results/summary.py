@@ -23,8 +23,10 @@ from flipmeter.report import (
     verdict_table,
 )
 from flipmeter.report.configurations import Choice
-from flipmeter.report.estimate_tables import interval, score_titles, shared_warnings
+from flipmeter.report.estimate_tables import score_titles, shared_warnings
+from flipmeter.report.format import interval
 from flipmeter.report.headline import Headline, plain, whose
+from flipmeter.report.screen import more_rows
 from flipmeter.report.section import added_sections, has_added
 from flipmeter.run.record.folder import Run
 from flipmeter.run.results.gather import gather_numbers, notes, sentences
@@ -42,6 +44,7 @@ def summary(run: Run, choices: Sequence[Choice] = ()) -> Iterator[RenderableType
     is_one = run.tally.select("rater", "dataset", "level").n_unique() == 1
     by_row = {} if is_one else accuracy
     yield verdict_table(verdicts, run.contrasts, accuracy=by_row)
+    yield from more_rows(verdicts)
     if is_one and accuracy:
         yield f"accuracy at the base view: {next(iter(accuracy.values()))}"
     elif _is_unlabelled(run):
