@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,12 +14,12 @@ from markupsafe import Markup
 
 from flipmeter.report.format import visible
 from flipmeter.report.page.filters import NAMELESS, Menu, values_of
-from flipmeter.report.page.markup import Cell, Grid, RowGroup, breakable
-from flipmeter.report.page.strips import NOT_ASKED, DrawnClasses
+from flipmeter.report.page.markup import breakable
+from flipmeter.report.page.strips import DrawnClasses
 from flipmeter.report.pairs import SAME
+from flipmeter.report.table import Cell, Table, groups_of
 from flipmeter.run.results.drawn_items import classes_of, gold_of, grid_page
 from flipmeter.run.results.item_grid import (
-    LANE,
     ORDERS,
     PAGE,
     SHOWN,
@@ -135,53 +136,50 @@ def _answers(
     pairs: pl.DataFrame,
     classes: DrawnClasses,
     sought: Sought,
-) -> Grid:
+) -> Table:
     """A row for every rater, level and seed: the class under every view, and what flips."""
+    own = ("rater", "level", "seed")
     views = grid.views(sought)
     names = [one.name for one in grid.named(sought["contrast"])]
-    own = ("rater", "level", "seed")
-    answers = {
-        (view, *lane): rank for view, *lane, rank in cells.select("view", *LANE, "rank").iter_rows()
-    }
-    repeats = sorted(cells["repeat"].unique())
+    answers: dict[tuple[Any, ...], list[int]] = {}
+    for *at, rank in cells.sort("repeat").select("view", *own, "rank").iter_rows():
+        answers.setdefault(tuple(at), []).append(rank)
     compared = {
-        (*(row[name] for name in own), row["contrast"]): row for row in pairs.iter_rows(named=True)
+        (row["contrast"], *(row[name] for name in own)): row for row in pairs.iter_rows(named=True)
     }
+    n_flips = Counter(pairs.filter("is_flip").select(own).rows())
     lanes = cells.select(own).unique(maintain_order=True).rows()
-    n_flips = {
-        lane: sum(bool(compared[*lane, n]["is_flip"]) for n in names if (*lane, n) in compared)
-        for lane in lanes
-    }
     lanes.sort(key=lambda lane: -n_flips[lane])
-    rows = []
-    for lane in lanes[:MOST_ROWS]:
-        rater, level, seed = lane
-        shown = [
-            _chips([answers.get((view, *lane, repeat), NOT_ASKED) for repeat in repeats], classes)
-            for view in views
+    rows = [
+        [
+            _lane(*lane),
+            *(_chips(answers.get((view, *lane), []), classes) for view in views),
+            *(_turn(run, compared.get((name, *lane)), classes, sought) for name in names),
         ]
-        flips = [_turn(run, compared.get((*lane, name)), classes, sought) for name in names]
-        head = Markup("<strong>{}</strong><small>{} · seed {}</small>").format(
-            breakable(rater), breakable(level or NAMELESS["level"]), seed
-        )
-        rows.append([Cell(head, str(rater)), *shown, *flips])
+        for lane in lanes[:MOST_ROWS]
+    ]
     notes = ["A flip links to its two prompts; so does a pair of answers that agree."]
     if len(lanes) > MOST_ROWS:
         notes.append(
             f"{len(lanes) - MOST_ROWS:,} of {len(lanes):,} rows, with fewer flips than these, are "
             "left out; narrow by model or level."
         )
-    title = "Answers under every view, most flips first"
-    return Grid(title, ["rater · level", *views, *names], [RowGroup(rows)], notes, "matrix answers")
+    title, heads = "Answers under every view, most flips first", ["rater · level", *views, *names]
+    return Table(title, heads, groups_of(rows), notes, "matrix answers")
+
+
+def _lane(rater: str, level: str, seed: int) -> Cell:
+    head = Markup("<strong>{}</strong><small>{} · seed {}</small>")
+    named = breakable(rater), breakable(level or NAMELESS["level"])
+    return Cell(head.format(*named, seed), rater)
 
 
 def _chips(ranks: Sequence[int], classes: DrawnClasses) -> Cell:
-    asked = [rank for rank in ranks if rank != NOT_ASKED]
-    if not asked:
+    if not ranks:
         return Cell(Markup('<span class="why">not asked</span>'), None, "num")
-    chips = Markup("").join(classes.chip(rank) for rank in asked)
-    names = " / ".join(dict.fromkeys(classes.name(rank) for rank in asked))
-    return Cell(Markup("{}<small>{}</small>").format(chips, visible(names)), asked[0], "num")
+    chips = Markup("").join(map(classes.chip, ranks))
+    names = " / ".join(dict.fromkeys(map(classes.name, ranks)))
+    return Cell(Markup("{}<small>{}</small>").format(chips, visible(names)), ranks[0], "num")
 
 
 def _turn(run: str, row: Mapping[str, Any] | None, classes: DrawnClasses, sought: Sought) -> Cell:

@@ -10,9 +10,11 @@ import polars as pl
 from markupsafe import Markup
 
 from flipmeter.report.findings import class_name
+from flipmeter.report.format import Record
 from flipmeter.report.page import CHART, environment, page_content
-from flipmeter.report.page.markup import Cell, Grid, RowGroup, count
+from flipmeter.report.page.markup import counts, texts
 from flipmeter.report.page.texts import compare
+from flipmeter.report.table import Cell, Column, Table
 from flipmeter.run.results.flipped_items import NO_PROMPTS, Opener, cut_out
 from flipmeter.run.results.item_grid import WHOSE, Sought, led_from
 from flipmeter.ship.choices import findings
@@ -126,14 +128,13 @@ def open_flip(flips: Flips, key: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _views(flips: Flips, key: Mapping[str, Any]) -> Grid:
+def _views(flips: Flips, key: Mapping[str, Any]) -> Table:
     scales = flips.run.scales
-    rows = [
-        [
-            Cell(view, view, "code"),
-            count(repeat),
-            Cell(class_name(scales, key["dataset"], rank) if rank else f"no class ({fault})", rank),
-        ]
-        for view, repeat, rank, fault in flips.answers(key).iter_rows()
-    ]
-    return Grid("Answers under every view", ["view", "repeat", "answer"], [RowGroup(rows)])
+
+    def answer(row: Record) -> Cell:
+        rank = row["rank"]
+        fault = f"no class ({row['fault']})"
+        return Cell(class_name(scales, key["dataset"], rank) if rank else fault, rank)
+
+    columns = [texts("view", kind="code"), counts("repeat"), Column("answer", answer)]
+    return Table.of("Answers under every view", columns, flips.answers(key).to_dicts())

@@ -38,8 +38,9 @@ def make_slices(chosen: ChosenRuns, filters: Sequence[tuple[str, str]]) -> dict[
     drawn = slices_grid(
         sliced(grid, column, named, whose), column, contrast, f"/run/{chosen.name}/items"
     )
+    html = drawn.html() if drawn.n_rows else ""
     about = named[0].about if named else "no such contrast in this run"
-    return {"column": column, "contrast": contrast, "about": about, "grid": drawn}
+    return {"column": column, "contrast": contrast, "about": about, "html": html}
 
 
 def slice_menus(grid: ItemGrid, page: dict[str, Any] | None, sought: Sought) -> list[Menu]:

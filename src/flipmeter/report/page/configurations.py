@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,17 +19,10 @@ from flipmeter.report.configurations import (
     worst_flips,
 )
 from flipmeter.report.findings import Findings
-from flipmeter.report.format import visible
+from flipmeter.report.format import Record, percent, visible
 from flipmeter.report.page.draw import Point, scatter
-from flipmeter.report.page.markup import (
-    MOST_ROWS,
-    Cell,
-    Grid,
-    RowGroup,
-    breakable,
-    capped,
-    left_out,
-)
+from flipmeter.report.page.markup import MOST_ROWS, beside, breakable, left_out, page_table
+from flipmeter.report.table import Cell, Column, Table
 from flipmeter.types import Contrast, Estimate
 
 MOST_PANELS = 8
@@ -64,7 +58,7 @@ class ConfigurationView:
     up: str
     across: str
     picture: Markup
-    grid: Grid
+    grid: Table
     data: Markup
 
 
@@ -83,10 +77,8 @@ def configuration_views(found: Findings) -> tuple[list[ConfigurationView], list[
     notes = [HOW.format(by=first.by, cost=costs), *troubles]
     if found.verdicts["unreadable"].sum():
         notes.append(UNREAD)
-    if len(compared) > MOST_PANELS:
-        more = "flipmeter select RUN --dataset NAME --all"
-        notes.append(left_out(len(compared) - MOST_PANELS, "datasets", more))
-    return drawn, notes
+    more = "flipmeter select RUN --dataset NAME --all"
+    return drawn, [*notes, *left_out(len(compared) - MOST_PANELS, "datasets", more)]
 
 
 def _weighed(choice: Choice) -> list[str]:
@@ -159,10 +151,6 @@ def _leading(choice: Choice) -> str:
     return max(worst, key=lambda found: found[1].value)[0] if worst else names[0]
 
 
-def _is_known(one: Estimate) -> bool:
-    return not math.isnan(one.value)
-
-
 def _rate(one: Configuration, contrast: str) -> tuple[float, float, float]:
     """The drawn flip rate with its interval; what cannot flip counts as 0, as in the selection."""
     return (0.0, 0.0, 0.0) if contrast in one.cannot_flip else _ends(one.flips[contrast])
@@ -175,58 +163,65 @@ def _ends(one: Estimate) -> tuple[float, float, float]:
 # --- as a table -------------------------------------------------------------------------------
 
 
-def _grid(choice: Choice, names: Sequence[str], order: Sequence[int]) -> Grid:
+def _grid(choice: Choice, names: Sequence[str], order: Sequence[int]) -> Table:
     first = choice.configurations[0]
-    heads = [
-        "configuration",
-        Markup("Pareto front <small>on it, chosen</small>"),
-        *(SHORT.get(name, name) for name in (choice.by, *first.others)),
-        *(f"{name} flips" for name in first.flips),
-        *([f"{', '.join(first.costs)} per item"] if first.costs else []),
+    columns = [
+        Column("configuration", partial(_name, choice)),
+        Column(Markup("Pareto front <small>on it, chosen</small>"), _standing),
+        Column(SHORT.get(choice.by, choice.by), lambda row: _number(row["one"].score, choice.by)),
+        *(_numbers(SHORT.get(name, name), "others", name) for name in first.others),
+        *(_numbers(f"{name} flips", "flips", name) for name in first.flips),
+        *([Column(f"{', '.join(first.costs)} per item", _costs)] if first.costs else []),
     ]
     rows = [
-        list(_row(choice, choice.configurations[place], names[place], place)) for place in order
+        {"one": choice.configurations[at], "name": names[at], "is_chosen": at == choice.chosen}
+        for at in order
     ]
-    only = f" --dataset {choice.dataset}"
-    shown, more = capped(rows, f"flipmeter select RUN{only} --all")
-    title = f"{choice.dataset} as a table, the Pareto front first"
-    if any(one.cannot_flip for one in choice.configurations):
-        more = [*more, "–: positions cannot vary there, so nothing can flip; counts as 0."]
-    is_long = len(rows) > MOST_OPEN
-    kind = "plain rates configurations"
-    return Grid(title, heads, [RowGroup(shown)], more, kind, is_detail=is_long)
+    dashed = any(one.cannot_flip for one in choice.configurations)
+    never = "–: positions cannot vary there, so nothing can flip; counts as 0."
+    return page_table(
+        f"{choice.dataset} as a table, the Pareto front first",
+        columns,
+        rows,
+        [never] if dashed else [],
+        f"flipmeter select RUN --dataset {choice.dataset} --all",
+        kind="plain rates configurations",
+        is_detail=len(rows) > MOST_OPEN,
+    )
 
 
-def _row(choice: Choice, one: Configuration, name: str, place: int) -> Iterator[Cell]:
-    query = {"rater": one.rater, "level": one.level or "base", "dataset": choice.dataset}
-    yield Cell(breakable(name), name, "", urlencode(query))
-    yield _standing(one, is_chosen=place == choice.chosen)
-    yield _number(one.score, choice.by)
-    yield from (_number(found, metric) for metric, found in one.others.items())
-    yield from (_number(found, FLIPS) for found in one.flips.values())
-    if one.costs:
-        first, *others = one.costs.values()
-        yield _two_lines(f"{first:.3g}", ", ".join(f"{cost:.3g}" for cost in others), first)
+def _numbers(title: str, of: str, name: str) -> Column:
+    return Column(title, lambda row: _number(getattr(row["one"], of)[name], name))
 
 
-def _standing(one: Configuration, *, is_chosen: bool) -> Cell:
+def _name(choice: Choice, row: Record) -> Cell:
+    return Cell(breakable(row["name"]), row["name"], "", _query(choice, row["one"]))
+
+
+def _query(choice: Choice, one: Configuration) -> str:
+    """The filters of the items of a configuration."""
+    return urlencode({"rater": one.rater, "level": one.level or "base", "dataset": choice.dataset})
+
+
+def _standing(row: Record) -> Cell:
     """Its place in the selection, and in how many resamples it is on the front and chosen."""
-    word = "chosen" if is_chosen else "yes" if one.is_on_front else "no"
-    shares = f"{100 * one.on_front:.0f} %, {100 * one.chosen:.0f} %"
-    return _two_lines(word, shares, 4 * is_chosen + 2 * one.is_on_front + one.on_front)
+    one = row["one"]
+    word = "chosen" if row["is_chosen"] else "yes" if one.is_on_front else "no"
+    shares = f"{percent(one.on_front, 0)}, {percent(one.chosen, 0)}"
+    return beside(word, shares, 4 * row["is_chosen"] + 2 * one.is_on_front + one.on_front)
 
 
-def _two_lines(text: str, under: str, sort: float) -> Cell:
-    return Cell(Markup('{} <small class="ends">{}</small>').format(text, under), sort, "num")
+def _costs(row: Record) -> Cell:
+    first, *others = row["one"].costs.values()
+    return beside(f"{first:.3g}", ", ".join(f"{cost:.3g}" for cost in others), first)
 
 
 def _number(one: Estimate, metric: str) -> Cell:
-    if not _is_known(one):
+    if math.isnan(one.value):
         return Cell("–", None, "num")
     is_error = metric == "mae"
     value, low, high = (f"{x:.2f}" if is_error else f"{100 * x:.1f}" for x in _ends(one))
-    ends = Markup('{}{} <small class="ends">[{}, {}]</small>')
-    return Cell(ends.format(value, "" if is_error else " %", low, high), one.value, "num")
+    return beside(value + ("" if is_error else " %"), f"[{low}, {high}]", one.value)
 
 
 # --- as data ----------------------------------------------------------------------------------
@@ -282,10 +277,9 @@ def _facets(configurations: Sequence[Configuration]) -> list[str]:
 def _point(choice: Choice, one: Configuration, name: str, place: int) -> dict[str, Any]:
     numbers = {name: _ends(found) for name, found in {choice.by: one.score, **one.others}.items()}
     numbers |= {f"{FLIPS}{contrast}": _rate(one, contrast) for contrast in one.flips}
-    query = {"rater": one.rater, "level": one.level or "base", "dataset": choice.dataset}
     return {
         "name": visible(name),
-        "query": urlencode(query),
+        "query": _query(choice, one),
         "isFront": one.is_on_front,
         "isChosen": place == choice.chosen,
         "isBase": not one.level,
