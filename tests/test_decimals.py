@@ -35,6 +35,7 @@ from flipmeter.run.record.received import check_table
 from flipmeter.run.record.rows import DECISION
 from flipmeter.run.results.aspects import aspects_of
 from flipmeter.run.results.gather import differences, flips_of, gather
+from flipmeter.run.results.item_grid import Sought
 from flipmeter.run.results.summary import summary
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions, contrasts_in
@@ -49,7 +50,7 @@ from flipmeter.types import (
     Script,
     Span,
 )
-from flipmeter.view.flip_pages import Flips, Wanted
+from flipmeter.view.flip_pages import Flips
 from naive_verdict import Table, naive_verdict
 from test_core_by_definition import as_core, random_table
 
@@ -328,7 +329,7 @@ def test_every_page_shows_scores_and_no_ranks(run: Any) -> None:
 
 
 def test_the_viewer_lists_the_flips_farthest_first(run: Any) -> None:
-    rows = Flips(run).page(Wanted(order="distance"))
+    rows = Flips(run).page(Sought(order="distance"))
     assert rows["distance"].n_unique() > 1
     assert rows["distance"].to_list() == sorted(rows["distance"], reverse=True)
 

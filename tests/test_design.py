@@ -197,7 +197,7 @@ def test_a_probe_with_fewer_items_takes_the_first_and_contrasts_stay_paired(
     assert (n["P1"], n["P2a"], n["P2"], n["P3a"], n["P3"]) == (30, 50, 50, 12, 12)
     pair = flipped_pair(run)
     assert pair is not None
-    assert pair.contrast.name == "P1"
+    assert pair[0].name == "P1"
 
 
 def test_a_view_is_shown_for_an_item_that_its_probe_does_not_ask() -> None:

@@ -30,7 +30,7 @@ from flipmeter.run.record.folder import Run
 from flipmeter.run.results.item_columns import GOLD, LENGTH, item_columns
 from flipmeter.run.results.item_grid import ORDERS, PAGE, ItemGrid, Sought
 from flipmeter.types import Problem, Scale, Span
-from flipmeter.view.flip_pages import Flips, Wanted
+from flipmeter.view.flip_pages import Flips
 from read_html import Page
 from report_runs import HOSTILE, hostile, simulated
 from test_view import Answer, naive_flips, served, unread
@@ -91,7 +91,7 @@ def test_items_are_counted_rater_by_rater_where_decisions_are_many(
     whole = grid.found(Sought())
     monkeypatch.setattr("flipmeter.run.results.item_grid.TOGETHER", 1)
     assert len(list(Parts(grid.decisions, 1))) > 1
-    assert_frame_equal(grid.found(Sought()), whole)
+    assert_frame_equal(ItemGrid(grid.run).found(Sought()), whole)
 
 
 @settings(max_examples=25, deadline=None)
@@ -177,11 +177,11 @@ def test_a_search_finds_texts_and_ids_whatever_their_capitals(look: Look, grid: 
 
 def test_flips_are_searched_as_items_are(look: Look, grid: ItemGrid) -> None:
     key, about = next(iter(grid.texts(grid.found(Sought())).items()))
-    flips = Flips(grid.run, text=about["text"])
-    assert set(flips.page(Wanted())["item"]) == {key[1]}
-    assert sum(one.n for one in flips.filters(Wanted())[0].options) == flips.n(Wanted())
+    flips, wanted = Flips(grid.run), Sought({"q": about["text"]})
+    assert set(flips.page(wanted)["item"]) == {key[1]}
+    assert sum(flips.options("rater", wanted).values()) == flips.n(wanted)
     _, html = look(f"/run/several/flips?{urlencode({'q': about['text']})}")
-    assert f"{flips.n(Wanted())} flips that match" in Page(html).text
+    assert f"{flips.n(wanted)} flips that match" in Page(html).text
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_nothing_is_marked_inside_the_item(look: Look, tmp_path: Path) -> None:
             )
     data = {"file": str(path), "text": "text", "label": "label", "scale": ["bad", "good"]}
     run = simulated(tmp_path / "runs" / "r", models=[TILTED], datasets=[data], test_size=20)
-    assert Flips(run).n(Wanted())
+    assert Flips(run).n(Sought())
     ((_, html),) = served(tmp_path / "runs", "/run/r/flips")
     link = unescape(re.findall(r'href="(/run/r/flip\?[^"]*)"', html)[0])
     ((_, html),) = served(tmp_path / "runs", link)

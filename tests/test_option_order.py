@@ -27,13 +27,14 @@ from flipmeter.run.perform import perform
 from flipmeter.run.rate import writer
 from flipmeter.run.results.aspects import aspects_of
 from flipmeter.run.results.gather import differences, flips_of, gather
+from flipmeter.run.results.item_grid import Sought
 from flipmeter.run.results.single_items import flipped_pair
 from flipmeter.run.results.summary import summary
 from flipmeter.ship.choices import findings
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
 from flipmeter.types import Ask, Item, Problem, Prompt, Reply, Style
-from flipmeter.view.flip_pages import Flips, Wanted
+from flipmeter.view.flip_pages import Flips
 from test_prompt import compare
 
 Write = Callable[[str, str], Path]
@@ -378,7 +379,7 @@ def test_options_are_compared_between_runs_and_looked_at_one_by_one(flipping: An
     names = differences(flipping, flipping)["metric"].unique().to_list()
     assert {"P7:rotated_1", "P7:rotated_2", "P7:rotated_3"} <= set(names)
     flips = Flips(flipping)
-    row = flips.page(Wanted({})).row(0, named=True)
+    row = flips.page(Sought({})).row(0, named=True)
     assert flips.row(row) == row | {"is_flip": True}
     assert flipped_pair(flipping) is not None
     assert not aspects_of(flipping, ["matrix"])["matrix"].is_empty()

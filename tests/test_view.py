@@ -32,9 +32,10 @@ from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import DECISIONS, MANIFEST, STUDY
 from flipmeter.run.record.heartbeat import PROGRESS, Beat, Door, Heartbeat, read_beat
 from flipmeter.run.results.gather import differences, gather
+from flipmeter.run.results.item_grid import Sought
 from flipmeter.types import Problem, Reply, Request
 from flipmeter.view import RunFolders, folders
-from flipmeter.view.flip_pages import KEY, PAGE, Flips, Wanted
+from flipmeter.view.flip_pages import KEY, PAGE, Flips
 from flipmeter.view.server import HEADERS, Viewer
 from read_html import Page
 from report_runs import HOSTILE, hostile, simulated
@@ -135,7 +136,7 @@ def naive_flips(run: Run) -> Iterator[dict[str, Any]]:
             }
 
 
-def naive_page(flips: list[dict[str, Any]], wanted: Wanted) -> list[dict[str, Any]]:
+def naive_page(flips: list[dict[str, Any]], wanted: Sought) -> list[dict[str, Any]]:
     fit = [f for f in flips if all(f[name] == value for name, value in wanted.filters.items())]
     if wanted.order == "distance":
         fit.sort(key=lambda f: -int(f["distance"] or -1))
@@ -166,7 +167,7 @@ def test_a_page_is_what_looking_at_every_item_gives(
     names = data.draw(st.sets(st.sampled_from(list(TITLES)), max_size=3))
     filters = {name: like[name] for name in names if like[name]}
     order = data.draw(st.sampled_from(["", "distance", "item"]))
-    wanted = Wanted(filters, order, data.draw(st.integers(1, 3)))
+    wanted = Sought(filters, order, data.draw(st.integers(1, 3)))
     page = several.page(wanted).to_dicts()
     assert [key_of(row) for row in page] == [key_of(row) for row in naive_page(twin, wanted)]
     fit = [f for f in twin if all(f[name] == value for name, value in filters.items())]
@@ -180,12 +181,12 @@ def test_a_filter_says_how_many_it_would_leave(
 ) -> None:
     like = data.draw(st.sampled_from(twin))
     name = data.draw(st.sampled_from(list(TITLES)))
-    wanted = Wanted({name: like[name]} if like[name] else {})
-    for one in several.filters(wanted):
-        for option in one.options:
-            narrowed = Wanted({**wanted.filters, one.name: option.value})
-            assert option.n == several.n(narrowed)
-        assert {option.value for option in one.options} == {f[one.name] for f in twin} - {""}
+    wanted = Sought({name: like[name]} if like[name] else {})
+    for one in TITLES:
+        options = several.options(one, wanted)
+        for value, n in options.items():
+            assert n == several.n(Sought({**wanted.filters, one: value}))
+        assert {*options} == {f[one] for f in twin} - {""}
 
 
 def test_pages_in_any_order_hold_every_flip_once(
@@ -193,14 +194,14 @@ def test_pages_in_any_order_hold_every_flip_once(
 ) -> None:
     for order in ("", "distance", "item"):
         n_pages = -(-len(twin) // PAGE)
-        pages = [several.page(Wanted(order=order, page=k + 1)) for k in range(n_pages + 1)]
+        pages = [several.page(Sought(order=order, page=k + 1)) for k in range(n_pages + 1)]
         keys = [key_of(row) for page in pages for row in page.to_dicts()]
         assert len(keys) == len(set(keys)) == len(twin)
         assert pages[-1].is_empty()
 
 
 def test_an_address_of_a_page_reads_back(several: Flips) -> None:
-    wanted = Wanted({"rater": "a&b=c?", "towards": FIRST}, "distance", 1)
+    wanted = Sought({"rater": "a&b=c?", "towards": FIRST}, "distance", 1)
     query = dict(part.split("=") for part in wanted.at(3).split("&"))
     assert query == {
         "rater": "a%26b%3Dc%3F",

@@ -188,7 +188,7 @@ def test_replies_are_counted_once_for_every_item(tmp_path: Path) -> None:
     assert rates["P1"].k > 3
     rows = interim.rates(1)
     assert [one.contrast for one in rows] == ["P1"]
-    assert describe(beat(rates=rows)).rates[0][1] == "P1"
+    assert describe(beat(rates=rows))["rates"][0][1] == "P1"
 
 
 def test_no_table_of_rates_is_shown_for_a_killed_run_without_them(tmp_path: Path) -> None:

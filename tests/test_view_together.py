@@ -20,8 +20,9 @@ from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import CALLS, DECISIONS, MANIFEST
 from flipmeter.run.record.joined import joined
 from flipmeter.run.results.gather import differences, gather
+from flipmeter.run.results.item_grid import Sought
 from flipmeter.view import RunFolders
-from flipmeter.view.flip_pages import PAGE, Flips, Wanted
+from flipmeter.view.flip_pages import PAGE, Flips
 from read_html import Page
 from report_runs import simulated
 from test_view import Answer, beat, key_of, naive_flips, naive_page, put, served
@@ -92,10 +93,10 @@ def test_pages_are_those_of_the_joined_run(
     like = data.draw(st.sampled_from(twin))
     names = data.draw(st.sets(st.sampled_from(list(TITLES)), max_size=2))
     order = data.draw(st.sampled_from(["", "distance", "item"]))
-    wanted = Wanted({name: like[name] for name in names if like[name]}, order)
+    wanted = Sought({name: like[name] for name in names if like[name]}, order)
     page = flips.page(wanted).to_dicts()
     assert [key_of(row) for row in page] == [key_of(row) for row in naive_page(twin, wanted)]
-    assert flips.n(Wanted()) == len(twin)
+    assert flips.n(Sought()) == len(twin)
 
 
 def test_the_report_is_that_of_the_verb(look: Look, whole: Run, names: list[str]) -> None:

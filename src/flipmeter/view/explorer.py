@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,92 +13,110 @@ import polars as pl
 from markupsafe import Markup
 
 from flipmeter.report.format import visible
-from flipmeter.report.page.filters import NAMELESS, choice
-from flipmeter.report.page.markup import Cell, Grid, RowGroup, breakable
-from flipmeter.report.page.strips import NOT_ASKED, DrawnClasses
+from flipmeter.report.page.filters import NAMELESS, Menu, values_of
+from flipmeter.report.page.markup import breakable
+from flipmeter.report.page.strips import DrawnClasses
 from flipmeter.report.pairs import SAME
-from flipmeter.run.results.drawn_items import classes_of, gold_of
-from flipmeter.run.results.item_grid import LANE, SHOWN, ItemGrid, Sought, neighbours
+from flipmeter.report.table import Cell, Table, groups_of
+from flipmeter.run.results.drawn_items import classes_of, gold_of, grid_page
+from flipmeter.run.results.item_grid import (
+    ORDERS,
+    PAGE,
+    SHOWN,
+    WHOSE,
+    ItemGrid,
+    Sought,
+    led_from,
+)
+from flipmeter.types import Problem
+from flipmeter.view.flip_pages import flips_of
+from flipmeter.view.folders import ChosenRuns, NotHere
 
-Key = tuple[str, str]
-"""Dataset and id of an item."""
 MOST_ROWS = 60
 """Raters, levels and seeds that the page of an item shows; those that flip come first."""
 
 
-def item_address(run: str, key: Key, sought: Sought) -> str:
+def items_page(chosen: ChosenRuns, query: Mapping[str, str]) -> dict[str, Any]:
+    """The items of a run that an address asks for, side by side under all conditions."""
+    grid, sought = flips_of(chosen), Sought.read(query)
+    page = grid_page(grid, sought)
+    rows = [
+        (row, Markup('href="{}"').format(item_address(chosen.name, row.key, sought)))
+        for row in page.rows
+    ]
+    return {"sought": sought, "menus": _menus(grid, sought), "page": page, "rows": rows}
+
+
+def item_address(run: str, key: Sequence[str], sought: Sought) -> str:
     """The address of an item; parameters that begin with _ lead back to its list."""
     told = {"dataset": key[0], "item": key[1]}
-    back = {**sought.filters, "order": sought.order}
-    return f"/run/{run}/item?" + urlencode(
-        told | {f"_{name}": value for name, value in back.items() if value}
-    )
+    return f"/run/{run}/item?" + urlencode(told | sought.back())
 
 
-def menus(grid: ItemGrid, sought: Sought) -> list[tuple[str, str, list[tuple[str, str]]]]:
-    """The menus over the grid: name, title, and the values with what they are called."""
-    found = []
-    for name in ("rater", "dataset", "level"):
-        every = choice(name, grid.conditions[name])
-        if len(every.values) > 1 or sought[name]:
-            found.append((name, every.title, [(value, value) for value in every.values]))
-    contrasts = choice("contrast", [pair.name for pair in grid.pairs]).values
-    found.append(("contrast", "Contrast", [(value, value) for value in contrasts]))
-    found.append(("show", "Items", [(name, title) for name, title in SHOWN.items() if name]))
+def _menus(grid: ItemGrid, sought: Sought) -> list[Menu]:
+    """The menus over the grid."""
+    conditions = [
+        Menu.of(name, values_of(name, grid.conditions[name]), sought[name]) for name in WHOSE
+    ]
+    contrasts = values_of("contrast", [pair.name for pair in grid.pairs])
+    shown = [(name, title) for name, title in SHOWN.items() if name]
+    found = [
+        *(menu for menu in conditions if menu.is_shown),
+        Menu.of("contrast", contrasts, sought["contrast"]),
+        Menu("show", "Items", shown, sought["show"]),
+    ]
     if sought["by"]:
         slices = sorted(grid.columns.of(sought["by"])["slice"].unique())
-        found.append(("slice", sought["by"], [(value, value) for value in slices]))
-    return found
+        options = [(value, value) for value in slices]
+        found.append(Menu("slice", sought["by"], options, sought["slice"]))
+    return [*found, Menu("order", "Order", list(ORDERS.items()), sought.order, "")]
 
 
 # --- one item ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ItemPage:
-    """One item under all conditions that fit, and those before and after it in its list."""
-
-    key: Key
-    text: str
-    gold: str
-    facts: Sequence[tuple[str, str]]
-    grid: Grid
-    legend: Sequence[tuple[Markup, str]]
-    n_flips: int
-    n_pairs: int
-    place: int
-    n_items: int
-    before: Key | tuple[()]
-    after: Key | tuple[()]
-
-
-def item_page(run: str, grid: ItemGrid, key: Key, sought: Sought) -> ItemPage | None:
-    """Everything that one item was called, worst first; None if there is no such item."""
+def item_page(chosen: ChosenRuns, query: Mapping[str, str]) -> dict[str, Any]:
+    """One item under all conditions that fit, worst first, and those beside it in its list."""
+    missing = [name for name in ("dataset", "item") if name not in query]
+    if missing:
+        raise Problem(f"the URL of an item needs {', '.join(missing)}")
+    key = query["dataset"], query["item"]
+    grid, sought = flips_of(chosen), Sought.read(led_from(query))
     keys = pl.DataFrame({"dataset": [key[0]], "item": [key[1]]})
     cells, pairs = grid.cells(keys, sought), grid.compared(keys, sought)
     if cells.is_empty():
-        return None
+        raise NotHere(f"no item '{key[1]}' of '{key[0]}' under these conditions")
     about = grid.texts(keys).get(key, {})
     classes = classes_of(grid, cells)[key[0]]
     found = grid.found(sought)
-    place, before, after = neighbours(found, key)
-    return ItemPage(
-        key,
-        str(about.get("text") or ""),
-        gold_of(grid, key, about),
-        list(_facts(grid, key, about)),
-        _answers(run, grid, cells, pairs, classes, sought),
-        classes.legend,
-        int(pairs["is_flip"].sum()),
-        len(pairs),
-        place,
-        len(found),
-        (str(before[0]), str(before[1])) if before else (),
-        (str(after[0]), str(after[1])) if after else (),
+    at = found.with_row_index("at").filter(dataset=key[0], item=key[1])["at"]
+    place = int(at[0]) if len(at) else -1
+    before, after = (
+        item_address(chosen.name, found.row(beside)[:2], sought)
+        if place >= 0 and 0 <= beside < len(found)
+        else ""
+        for beside in (place - 1, place + 1)
     )
+    return {
+        "key": key,
+        "text": str(about.get("text") or ""),
+        "gold": gold_of(grid, key, about),
+        "facts": list(_facts(grid, key, about)),
+        "grid": _answers(chosen.name, grid, cells, pairs, classes, sought),
+        "legend": classes.legend,
+        "n_flips": int(pairs["is_flip"].sum()),
+        "n_pairs": len(pairs),
+        "place": place,
+        "n_items": len(found),
+        "before": before,
+        "after": after,
+        "back": sought.at(place // PAGE + 1 if place >= 0 else 1),
+    }
 
 
-def _facts(grid: ItemGrid, key: Key, about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(
+    grid: ItemGrid, key: Sequence[str], about: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
     """Yield the fields of an item and what it is filed under."""
     fields = json.loads(about.get("fields") or "{}")
     for name, value in fields.items():
@@ -117,53 +136,50 @@ def _answers(
     pairs: pl.DataFrame,
     classes: DrawnClasses,
     sought: Sought,
-) -> Grid:
+) -> Table:
     """A row for every rater, level and seed: the class under every view, and what flips."""
+    own = ("rater", "level", "seed")
     views = grid.views(sought)
     names = [one.name for one in grid.named(sought["contrast"])]
-    own = ("rater", "level", "seed")
-    answers = {
-        (view, *lane): rank for view, *lane, rank in cells.select("view", *LANE, "rank").iter_rows()
-    }
-    repeats = sorted(cells["repeat"].unique())
+    answers: dict[tuple[Any, ...], list[int]] = {}
+    for *at, rank in cells.sort("repeat").select("view", *own, "rank").iter_rows():
+        answers.setdefault(tuple(at), []).append(rank)
     compared = {
-        (*(row[name] for name in own), row["contrast"]): row for row in pairs.iter_rows(named=True)
+        (row["contrast"], *(row[name] for name in own)): row for row in pairs.iter_rows(named=True)
     }
+    n_flips = Counter(pairs.filter("is_flip").select(own).rows())
     lanes = cells.select(own).unique(maintain_order=True).rows()
-    n_flips = {
-        lane: sum(bool(compared[*lane, n]["is_flip"]) for n in names if (*lane, n) in compared)
-        for lane in lanes
-    }
     lanes.sort(key=lambda lane: -n_flips[lane])
-    rows = []
-    for lane in lanes[:MOST_ROWS]:
-        rater, level, seed = lane
-        shown = [
-            _chips([answers.get((view, *lane, repeat), NOT_ASKED) for repeat in repeats], classes)
-            for view in views
+    rows = [
+        [
+            _lane(*lane),
+            *(_chips(answers.get((view, *lane), []), classes) for view in views),
+            *(_turn(run, compared.get((name, *lane)), classes, sought) for name in names),
         ]
-        flips = [_turn(run, compared.get((*lane, name)), classes, sought) for name in names]
-        head = Markup("<strong>{}</strong><small>{} · seed {}</small>").format(
-            breakable(rater), breakable(level or NAMELESS["level"]), seed
-        )
-        rows.append([Cell(head, str(rater)), *shown, *flips])
+        for lane in lanes[:MOST_ROWS]
+    ]
     notes = ["A flip links to its two prompts; so does a pair of answers that agree."]
     if len(lanes) > MOST_ROWS:
         notes.append(
             f"{len(lanes) - MOST_ROWS:,} of {len(lanes):,} rows, with fewer flips than these, are "
             "left out; narrow by model or level."
         )
-    title = "Answers under every view, most flips first"
-    return Grid(title, ["rater · level", *views, *names], [RowGroup(rows)], notes, "matrix answers")
+    title, heads = "Answers under every view, most flips first", ["rater · level", *views, *names]
+    return Table(title, heads, groups_of(rows), notes, "matrix answers")
+
+
+def _lane(rater: str, level: str, seed: int) -> Cell:
+    head = Markup("<strong>{}</strong><small>{} · seed {}</small>")
+    named = breakable(rater), breakable(level or NAMELESS["level"])
+    return Cell(head.format(*named, seed), rater)
 
 
 def _chips(ranks: Sequence[int], classes: DrawnClasses) -> Cell:
-    asked = [rank for rank in ranks if rank != NOT_ASKED]
-    if not asked:
+    if not ranks:
         return Cell(Markup('<span class="why">not asked</span>'), None, "num")
-    chips = Markup("").join(classes.chip(rank) for rank in asked)
-    names = " / ".join(dict.fromkeys(classes.name(rank) for rank in asked))
-    return Cell(Markup("{}<small>{}</small>").format(chips, visible(names)), asked[0], "num")
+    chips = Markup("").join(map(classes.chip, ranks))
+    names = " / ".join(dict.fromkeys(map(classes.name, ranks)))
+    return Cell(Markup("{}<small>{}</small>").format(chips, visible(names)), ranks[0], "num")
 
 
 def _turn(run: str, row: Mapping[str, Any] | None, classes: DrawnClasses, sought: Sought) -> Cell:
@@ -171,8 +187,7 @@ def _turn(run: str, row: Mapping[str, Any] | None, classes: DrawnClasses, sought
     if row is None:
         return Cell("", None, "num")
     told = f"{classes.sign(row['rank'])} → {classes.sign(row['rank_b'])}"
-    back = {f"_{name}": value for name, value in sought.filters.items()}
     key = {name: row[name] for name in (*SAME, "contrast")}
-    address = f"/run/{run}/flip?" + urlencode({**key, **back, "_from": "item"})
+    address = f"/run/{run}/flip?" + urlencode(key | replace(sought, order="").back())
     link = Markup('<a href="{}">{}</a>').format(address, told if row["is_flip"] else "same")
     return Cell(link, float(row["is_flip"]), "turned" if row["is_flip"] else "same")

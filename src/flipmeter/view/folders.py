@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,12 @@ TELLING = (MANIFEST, *OLD, PROGRESS)
 AND = ","
 """Separator between the names of joined runs; no name contains it."""
 
-"""Rater, dataset and contrast."""
-
 Stamp = tuple[tuple[int, int], ...]
 """Modification times and sizes of a run's files: equal stamps, equal results."""
+
+
+class NotHere(Problem):
+    """An address of something that is not there."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +173,9 @@ class RunFolders:
 
     def entries(self) -> dict[str, RunEntry]:
         """Every run by its name, the latest first."""
-        return {entry.name: entry for entry in sorted(self._found(), key=_age)}
+        newest = {entry: max((at for at, _ in entry.stamp), default=inf) for entry in self._found()}
+        found = sorted(newest, key=lambda entry: (-newest[entry], entry.name))
+        return {entry.name: entry for entry in found}
 
     @property
     def whole(self) -> ChosenRuns:
@@ -183,11 +188,16 @@ class RunFolders:
 
     def _found(self) -> list[RunEntry]:
         folders = dict.fromkeys(folder for root in self.roots for folder in _runs(root.resolve()))
-        names = Counter(_slug(folder) for folder in folders)
+        slugs = {one: re.sub(r"[^A-Za-z0-9_-]+", "-", one.name).strip("-") for one in folders}
+        names = Counter(slugs.values())
         return [
-            RunEntry(_slug(folder) if names[_slug(folder)] == 1 else _unique(folder), folder)
-            for folder in folders
+            RunEntry(slug if slug and names[slug] == 1 else _unique(folder, slug), folder)
+            for folder, slug in slugs.items()
         ]
+
+
+def _unique(folder: Path, slug: str) -> str:
+    return f"{slug}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}".lstrip("-")
 
 
 def _runs(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
@@ -198,17 +208,3 @@ def _runs(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
         for path in sorted(folder.iterdir()):
             if path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
                 yield from _runs(path, depth - 1)
-
-
-def _age(entry: RunEntry) -> tuple[float, str]:
-    newest = max((written for written, _ in entry.stamp), default=None)
-    return (-float("inf") if newest is None else -newest, entry.name)
-
-
-def _slug(folder: Path) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", folder.name).strip("-") or _unique(folder)
-
-
-def _unique(folder: Path) -> str:
-    slug = re.sub(r"[^A-Za-z0-9_-]+", "-", folder.name).strip("-")
-    return f"{slug}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}".lstrip("-")

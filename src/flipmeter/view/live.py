@@ -1,11 +1,9 @@
-"""Beat -> Live: a run in progress in words, the same for a page and for the script in it."""
+"""Beat -> texts: a run in progress in words, the same for a page and for the script in it."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -17,32 +15,15 @@ from flipmeter.run.record.heartbeat import Beat, Door
 NOTHING_YET = ("no pair of answers yet", "", "", "")
 
 
-@dataclass(frozen=True)
-class Live:
-    """The status of a run in progress; `facts` are (id, title, text)."""
-
-    is_alive: bool
-    state: str
-    done: int
-    planned: int
-    facts: Sequence[tuple[str, str, str]]
-    doors: Sequence[Sequence[str]]
-    rates: Sequence[Sequence[str]] = ()
-
-    def json(self) -> dict[str, Any]:
-        """The texts that the page's script needs to show the same."""
-        return asdict(self) | {"facts": {name: text for name, _, text in self.facts}}
-
-
-def describe(beat: Beat) -> Live:
-    """Put a beat into words."""
+def describe(beat: Beat) -> dict[str, Any]:
+    """Put a beat into words; `facts` are (id, title, text)."""
     done = beat.stored + beat.asked
-    return Live(
-        beat.is_alive,
-        _state(beat),
-        done,
-        max(beat.planned, done, 1),
-        [
+    return {
+        "is_alive": beat.is_alive,
+        "state": _state(beat),
+        "done": done,
+        "planned": max(beat.planned, done, 1),
+        "facts": [
             ("replies", "Replies", f"{done:,} of {beat.planned:,}, {beat.stored:,} were stored"),
             ("rate", "Rate", _rate(beat, done)),
             ("cost", "Cost", _cost(beat)),
@@ -50,9 +31,9 @@ def describe(beat: Beat) -> Live:
             ("decided", "Decided", f"{beat.decided:,} decisions, batch by batch"),
             ("faults", "Faults", _faults(beat)),
         ],
-        [_door(door) for door in beat.doors],
-        [_interim(rate) for rate in beat.rates] or ([NOTHING_YET] if beat.is_alive else []),
-    )
+        "doors": [_door(door) for door in beat.doors],
+        "rates": [_interim(one) for one in beat.rates] or [NOTHING_YET] * beat.is_alive,
+    }
 
 
 def _state(beat: Beat) -> str:

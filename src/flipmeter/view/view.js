@@ -17,13 +17,7 @@ const put = (place, told) => {
   }
 };
 
-const rowOf = (texts) => {
-  const row = document.createElement("tr");
-  row.append(
-    ...texts.map((text) => Object.assign(document.createElement("td"), { textContent: text })),
-  );
-  return row;
-};
+const rowOf = (texts) => made("tr", {}, ...texts.map((text) => made("td", {}, text)));
 
 const watch = async (place) => {
   if (document.hidden) return true;
@@ -69,16 +63,6 @@ const keep = (name, value) => {
     return false;
   }
 };
-const made = (tag, about = {}, ...parts) => {
-  const one = Object.assign(document.createElement(tag), about);
-  one.append(...parts);
-  return one;
-};
-const button = (text, act) => {
-  const one = made("button", { type: "button", textContent: text });
-  one.addEventListener("click", act);
-  return one;
-};
 
 // --- j and k go on and back, unless someone is typing or has switched them off
 const KEYS = "flipmeter keys";
@@ -107,13 +91,12 @@ for (const place of document.querySelectorAll("[data-save]")) {
     list.replaceChildren(
       ...saved.map(([title, query]) => {
         const link = made("a", { href: location.pathname + query, textContent: title });
-        const remove = button("Remove", () => {
+        const forget = () => {
           keep(name, Object.fromEntries(saved.filter(([other]) => other !== title)));
           show();
           field.focus();
-        });
-        remove.setAttribute("aria-label", `Remove ${title}`);
-        return made("li", {}, link, " ", remove);
+        };
+        return made("li", {}, link, " ", button("Remove", forget, { ariaLabel: `Remove ${title}` }));
       }),
     );
   };
@@ -147,8 +130,7 @@ for (const place of document.querySelectorAll("[data-noted]")) {
   const told = noteOf(key);
   const tags = made("input", { type: "text", value: told.tags, autocomplete: "off" });
   const note = made("textarea", { rows: 2, value: told.note });
-  const state = made("span", { className: "why" });
-  state.setAttribute("role", "status");
+  const state = made("span", { className: "why", role: "status" });
   const save = () => {
     const isKept = setNote(key, { tags: tags.value.trim(), note: note.value.trim() });
     state.textContent = isKept ? "Saved in this browser." : "This browser does not allow storage.";

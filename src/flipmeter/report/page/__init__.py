@@ -15,8 +15,8 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from flipmeter.report.estimate_tables import shared_warnings
-from flipmeter.report.findings import Findings, Frame
-from flipmeter.report.format import visible
+from flipmeter.report.findings import Findings
+from flipmeter.report.format import counted, visible
 from flipmeter.report.page.configurations import configuration_views
 from flipmeter.report.page.filters import choices
 from flipmeter.report.page.leaderboards import options_grid, pairs_grid, systems_grid
@@ -35,6 +35,7 @@ from flipmeter.types import STOPPED, UNFINISHED
 HERE = Path(__file__).parent
 CHART = ("plot.js", "configurations.js")
 """Scripts of the configuration view, in a page that has one: the library, then what we draw."""
+THERE = {None: "unknown", True: "yes", False: "no"}
 MOST_PREFERRED = 3
 """Raters whose preferred place the first screen names; a table has all."""
 PLOT_STYLE = """:where(.plot) {
@@ -66,6 +67,7 @@ def render_page(found: Findings) -> str:
             scripts=[Markup(script) for script in scripts],
             items="items.html",
             flips_at="",
+            version=found.environment.get("flipmeter", ""),
             **content,
         )
     )
@@ -112,24 +114,17 @@ def page_content(found: Findings) -> dict[str, Any]:
     """The values of the page's templates."""
     configurations, configuration_notes = configuration_views(found)
     matrices, matrix_notes = squares(found)
-    levels = residual_grids(found)
     views = found.tally["view"].unique(maintain_order=True).to_list()
     return {
-        "name": found.name,
+        "found": found,
         "facts": _facts(found),
         "sections": contents(found),
         "added": [(one.name, one.table) for one in added_sections(found)],
-        "stopped": found.stopped,
         "unfinished": UNFINISHED,
-        "headline": found.headline.lines,
         "preferred": found.preferred[:MOST_PREFERRED],
         "matrix": matrix_grid(found),
-        "next_steps": found.next_steps,
-        "sentences": found.sentences,
         "several_datasets": found.tally["dataset"].n_unique() > 1,
         "warnings": _warnings(found),
-        "beside": found.beside,
-        "notes": found.notes,
         "readings": reading_lines(found.estimates.filter(level="")),
         "phase0": phase0_grid(found) if found.has_phase0 else None,
         "forest": forest_grid(found),
@@ -137,31 +132,30 @@ def page_content(found: Findings) -> dict[str, Any]:
         "configurations": configurations,
         "configuration_notes": configuration_notes,
         "performance": performance_grid(found, views),
-        "residuals": levels[0] if levels else None,
-        "spreads": levels[1] if len(levels) > 1 else None,
+        "levels": residual_grids(found),
         "matrices": matrices,
         "no_flips": no_flips(found),
         "matrix_notes": matrix_notes if matrices else [no_matrix(found)],
-        "slots": slots_grid(found),
-        "option_slots": options_grid(found),
-        "judged": pairs_grid(found),
-        "leaderboard": systems_grid(found),
+        "places": [
+            table
+            for make in (slots_grid, options_grid, pairs_grid, systems_grid)
+            if (table := make(found)) is not None
+        ],
         "conditions": conditions_grid(found),
-        "grid": found.grid,
         "grid_rows": [(row, _to_item(row.key)) for row in found.grid.rows] if found.grid else [],
         "slices": [
             replace(slices_grid(rates, column, contrast), is_detail=True)
             for column, contrast, rates in found.slices
         ],
-        "browser": found.browser,
         "choices": choices(found),
-        "frames": [_frame(frame) for frame in found.browser.frames],
+        "frames": [
+            (one.title, list(zip(one.views, compare(*one.texts, one.labels), strict=True)))
+            for one in found.browser.frames
+        ],
         "method": list(_method(found)),
         "models": models_grid(found),
         "datasets": datasets_grid(found),
         "versions": list(_versions(found)),
-        "study": found.study,
-        "environment": {"flipmeter": str(found.environment.get("flipmeter", ""))},
     }
 
 
@@ -182,24 +176,15 @@ def _warnings(found: Findings) -> dict[str, str]:
 
 def _facts(found: Findings) -> str:
     parts = [
-        _counted(found.tally[name].n_unique(), what)
+        counted(found.tally[name].n_unique(), what)
         for name, what in (("rater", "model"), ("dataset", "dataset"), ("seed", "seed"))
     ]
     n_levels = found.tally["level"].n_unique() - 1
-    parts += [_counted(n_levels, "level") + " besides the base"] if n_levels else []
-    parts += [_counted(found.n_items, "item")]
+    parts += [counted(n_levels, "level") + " besides the base"] if n_levels else []
+    parts += [counted(found.n_items, "item")]
     return " · ".join(
-        [*parts, _counted(int(found.tally["n"].sum()), "decision"), f"mode {found.mode}"]
+        [*parts, counted(int(found.tally["n"].sum()), "decision"), f"mode {found.mode}"]
     )
-
-
-def _counted(n: int, what: str) -> str:
-    return f"{n:,} {what}" + ("" if n == 1 else "s")
-
-
-def _frame(frame: Frame) -> dict[str, Any]:
-    sides = zip(frame.views, compare(*frame.texts, frame.labels), strict=True)
-    return {"title": frame.title, "sides": list(sides)}
 
 
 def _method(found: Findings) -> Iterator[tuple[str, str]]:
@@ -221,7 +206,14 @@ def _method(found: Findings) -> Iterator[tuple[str, str]]:
     )
     yield "Noise", "how often a view disagrees with its own repeat, over the views asked twice"
     yield "Against noise", f"by seed {test}; in verdicts an exact randomisation test within items"
-    yield "Verdict", _words(100 * found.margin)
+    yield (
+        "Verdict",
+        "unreadable: the share of unreadable pairs is above the limit, by its lower 95 % bound. "
+        "flips: an effect beyond noise (without repeats: a direction, or a rate above the "
+        f"margin), estimated above the margin of {100 * found.margin:g} %. stable: one-sided 95 % "
+        "bounds are below it, on the rate or, where every view was repeated, on the excess over "
+        "noise and on the change of class shares. inconclusive: none of these",
+    )
     yield "Direction", "'mostly' or 'all': flips go one way more often than by chance, at 5 %"
     yield (
         "Residuals",
@@ -239,18 +231,6 @@ def _method(found: Findings) -> Iterator[tuple[str, str]]:
     )
 
 
-def _words(margin: float) -> str:
-    """The rule behind each verdict."""
-    return (
-        "unreadable: the share of unreadable pairs is above the limit, by its lower 95 % bound. "
-        "flips: an effect beyond noise (without repeats: a direction, or a rate above the "
-        "margin), "
-        f"estimated above the margin of {margin:g} %. stable: one-sided 95 % bounds are below it, "
-        "on the rate or, where every view was repeated, on the excess over noise and on the "
-        "change of class shares. inconclusive: none of these"
-    )
-
-
 def _versions(found: Findings) -> Iterator[tuple[str, str]]:
     about = found.environment
     for name in ("flipmeter", "python", "platform"):
@@ -264,10 +244,8 @@ def _versions(found: Findings) -> Iterator[tuple[str, str]]:
     }
     yield "requests of the last run", ", ".join(f"{n:,} {name}" for name, n in asked.items())
     for rater, known in about.get("capabilities", {}).items():
-        told = (f"{name}: {_there(one)} ({one.get('how', '')})" for name, one in known.items())
+        told = (
+            f"{name}: {THERE[one.get('is_there')]} ({one.get('how', '')})"
+            for name, one in known.items()
+        )
         yield f"{rater} can", "; ".join(told) or "nothing was examined"
-
-
-def _there(capability: dict[str, Any]) -> str:
-    is_there = capability.get("is_there")
-    return "unknown" if is_there is None else "yes" if is_there else "no"

@@ -8,13 +8,6 @@ const MOST_NAMES = 24;
 const NARROW = 480; // the title of an axis must fit
 const [LETTER, TICK] = [9, 60]; // room for a letter of a title, with gaps, and for a number
 
-const made = (tag, attributes = {}, ...children) => {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-};
-
 const inSvg = (tag, attributes, text = "") => {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -23,12 +16,8 @@ const inSvg = (tag, attributes, text = "") => {
 };
 
 const menu = (title, options, chosen) => {
-  const select = made("select");
-  for (const [value, text] of options) {
-    const option = made("option", { value }, text);
-    option.selected = value === chosen;
-    select.append(option);
-  }
+  const one = ([value, text]) => made("option", { value, selected: value === chosen }, text);
+  const select = made("select", {}, ...options.map(one));
   return [made("label", {}, title, select), select];
 };
 
@@ -51,10 +40,10 @@ const enliven = (figure) => {
   const [acrossMenu, across] = menu("Across ", titles, data.across);
   const [upMenu, up] = menu("Up ", titles, data.up);
   const [facetMenu, facet] = menu("Split by ", [["", "nothing"], ...data.facets.map((f) => [f, f])], "");
-  const menus = made("form", { class: "axes", "aria-label": `Axes, ${data.dataset}` });
+  const menus = made("form", { className: "axes", ariaLabel: `Axes, ${data.dataset}` });
   menus.append(acrossMenu, upMenu, ...(data.facets.length ? [facetMenu] : []));
-  const picked = made("div", { class: "picked", "aria-live": "polite" });
-  const held = made("div", { class: "held" });
+  const picked = made("div", { className: "picked", ariaLive: "polite" });
+  const held = made("div", { className: "held" });
   const hint = "Drag over dots, or move between them with the arrow keys and press Enter, to list them with links to their items.";
   let chosen = new Set();
 
@@ -64,7 +53,7 @@ const enliven = (figure) => {
   const list = (points) => {
     picked.replaceChildren();
     if (chosen.size === 0) {
-      picked.append(made("p", { class: "how" }, hint));
+      picked.append(made("p", { className: "how" }, hint));
       return;
     }
     const rows = made("ul");
@@ -73,8 +62,7 @@ const enliven = (figure) => {
       const shares = `on the front in ${Math.round(100 * point.onFront)} %, chosen in ${Math.round(100 * point.chosen)} % of resamples`;
       rows.append(made("li", {}, link, `: ${told(point).join(", ")}; ${shares}`));
     }
-    const clear = made("button", { type: "button", class: "further" }, "Clear");
-    clear.addEventListener("click", () => pick(points, []));
+    const clear = button("Clear", () => pick(points, []), { className: "further" });
     const n = chosen.size;
     picked.append(made("p", {}, made("strong", {}, `${n} configuration${n > 1 ? "s" : ""} picked`)), rows, clear);
   };
@@ -91,7 +79,7 @@ const enliven = (figure) => {
     const points = data.points.filter((one) => one.values[x] && one.values[y]).reverse();
     held.replaceChildren();
     if (points.length === 0) {
-      held.append(made("p", { class: "how" }, "No configuration has both numbers."));
+      held.append(made("p", { className: "how" }, "No configuration has both numbers."));
       return;
     }
     const svg = plotted(points, axes.get(x), axes.get(y), split, place.clientWidth || 640);
@@ -112,8 +100,7 @@ const enliven = (figure) => {
 
   menus.addEventListener("input", draw);
   menus.addEventListener("submit", (event) => event.preventDefault());
-  const key = made("p", { class: "legend" });
-  key.textContent = "● on the Pareto front   ○ beaten   lines: 95 % intervals   larger: chosen more often";
+  const key = made("p", { className: "legend" }, "● on the Pareto front   ○ beaten   lines: 95 % intervals   larger: chosen more often");
   place.replaceChildren(menus, held, key, picked);
   draw();
   let width = innerWidth;

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -17,17 +18,10 @@ from flipmeter.report.configurations import (
     worst_flips,
 )
 from flipmeter.report.findings import Findings
-from flipmeter.report.format import visible
+from flipmeter.report.format import Record, percent, visible
 from flipmeter.report.page.draw import Point, scatter
-from flipmeter.report.page.markup import (
-    MOST_ROWS,
-    Cell,
-    Grid,
-    RowGroup,
-    breakable,
-    capped,
-    left_out,
-)
+from flipmeter.report.page.markup import MOST_ROWS, beside, breakable, left_out, page_table
+from flipmeter.report.table import Cell, Column, Table
 from flipmeter.types import Contrast, Estimate
 
 if TYPE_CHECKING:
@@ -66,7 +60,7 @@ class ConfigurationView:
     up: str
     across: str
     picture: Markup
-    grid: Grid
+    grid: Table
     data: Markup
 
 
@@ -85,10 +79,8 @@ def configuration_views(found: Findings) -> tuple[list[ConfigurationView], list[
     notes = [HOW.format(by=first.by, cost=costs), *troubles]
     if found.verdicts["unreadable"].sum():
         notes.append(UNREAD)
-    if len(compared) > MOST_PANELS:
-        more = "flipmeter select RUN --dataset NAME --all"
-        notes.append(left_out(len(compared) - MOST_PANELS, "datasets", more))
-    return drawn, notes
+    more = "flipmeter select RUN --dataset NAME --all"
+    return drawn, [*notes, *left_out(len(compared) - MOST_PANELS, "datasets", more)]
 
 
 def _weighed(choice: Choice) -> list[str]:
@@ -175,48 +167,69 @@ def _ends(one: Estimate) -> tuple[float, float, float]:
 # --- as a table -------------------------------------------------------------------------------
 
 
-def _grid(choice: Choice, names: Sequence[str], order: Sequence[int]) -> Grid:
-    first = choice.standings[0]
-    heads = [
-        "configuration",
-        Markup("Pareto front <small>on it, chosen</small>"),
-        *(SHORT.get(name, name) for name in (choice.by, *choice.others)),
-        *(f"{name} flips" for name in first.flips),
-        *([f"{', '.join(choice.costs)} per item"] if choice.costs else []),
+def _grid(choice: Choice, names: Sequence[str], order: Sequence[int]) -> Table:
+    columns = [
+        Column("configuration", partial(_name, choice)),
+        Column(Markup("Pareto front <small>on it, chosen</small>"), _standing),
+        Column(SHORT.get(choice.by, choice.by), lambda row: _number(row["one"].score, choice.by)),
+        *(_numbers(SHORT.get(name, name), choice.others[name], name) for name in choice.others),
+        *(
+            _numbers(f"{name} flips", [one.flips[name] for one in choice.standings], FLIPS)
+            for name in choice.standings[0].flips
+        ),
+        *(
+            [Column(f"{', '.join(choice.costs)} per item", partial(_costs, choice))]
+            if choice.costs
+            else []
+        ),
     ]
-    rows = [list(_row(choice, names[place], place)) for place in order]
-    only = f" --dataset {choice.dataset}"
-    shown, more = capped(rows, f"flipmeter select RUN{only} --all")
-    title = f"{choice.dataset} as a table, the Pareto front first"
-    if any(one.cannot_flip for one in choice.standings):
-        more = [*more, "–: positions cannot vary there, so nothing can flip; counts as 0."]
-    is_long = len(rows) > MOST_OPEN
-    kind = "plain rates configurations"
-    return Grid(title, heads, [RowGroup(shown)], more, kind, is_detail=is_long)
+    rows = [
+        {
+            "one": choice.standings[at],
+            "at": at,
+            "name": names[at],
+            "is_chosen": choice.standings[at] is choice.chosen,
+        }
+        for at in order
+    ]
+    dashed = any(one.cannot_flip for one in choice.standings)
+    never = "–: positions cannot vary there, so nothing can flip; counts as 0."
+    return page_table(
+        f"{choice.dataset} as a table, the Pareto front first",
+        columns,
+        rows,
+        [never] if dashed else [],
+        f"flipmeter select RUN --dataset {choice.dataset} --all",
+        kind="plain rates configurations",
+        is_detail=len(rows) > MOST_OPEN,
+    )
 
 
-def _row(choice: Choice, name: str, place: int) -> Iterator[Cell]:
-    one = choice.standings[place]
-    query = {"rater": one.rater, "level": one.level or "base", "dataset": choice.dataset}
-    yield Cell(breakable(name), name, "", urlencode(query))
-    yield _standing(one, is_chosen=one is choice.chosen)
-    yield _number(one.score, choice.by)
-    yield from (_number(found[place], metric) for metric, found in choice.others.items())
-    yield from (_number(found, FLIPS) for found in one.flips.values())
-    if choice.costs:
-        first, *others = (cost[place] for cost in choice.costs.values())
-        yield _two_lines(f"{first:.3g}", ", ".join(f"{cost:.3g}" for cost in others), first)
+def _numbers(title: str, found: Sequence[Estimate], name: str) -> Column:
+    return Column(title, lambda row: _number(found[row["at"]], name))
 
 
-def _standing(one: Standing, *, is_chosen: bool) -> Cell:
+def _name(choice: Choice, row: Record) -> Cell:
+    return Cell(breakable(row["name"]), row["name"], "", _query(choice, row["one"]))
+
+
+def _query(choice: Choice, one: Standing) -> str:
+    """The filters of the items of a configuration."""
+    return urlencode({"rater": one.rater, "level": one.level or "base", "dataset": choice.dataset})
+
+
+def _standing(row: Record) -> Cell:
     """Its place in the selection, and in how many resamples it is on the front and chosen."""
-    word = "chosen" if is_chosen else "yes" if one.is_on_front else "no"
-    shares = f"{100 * one.chance_on_front:.0f} %, {100 * one.chance_chosen:.0f} %"
-    return _two_lines(word, shares, 4 * is_chosen + 2 * one.is_on_front + one.chance_on_front)
+    one: Standing = row["one"]
+    word = "chosen" if row["is_chosen"] else "yes" if one.is_on_front else "no"
+    shares = f"{percent(one.chance_on_front, 0)}, {percent(one.chance_chosen, 0)}"
+    sort = 4 * row["is_chosen"] + 2 * one.is_on_front + one.chance_on_front
+    return beside(word, shares, sort)
 
 
-def _two_lines(text: str, under: str, sort: float) -> Cell:
-    return Cell(Markup('{} <small class="ends">{}</small>').format(text, under), sort, "num")
+def _costs(choice: Choice, row: Record) -> Cell:
+    first, *others = (cost[row["at"]] for cost in choice.costs.values())
+    return beside(f"{first:.3g}", ", ".join(f"{cost:.3g}" for cost in others), first)
 
 
 def _number(one: Estimate, metric: str) -> Cell:
@@ -224,8 +237,7 @@ def _number(one: Estimate, metric: str) -> Cell:
         return Cell("–", None, "num")
     is_error = metric == "mae"
     value, low, high = (f"{x:.2f}" if is_error else f"{100 * x:.1f}" for x in _ends(one))
-    ends = Markup('{}{} <small class="ends">[{}, {}]</small>')
-    return Cell(ends.format(value, "" if is_error else " %", low, high), one.value, "num")
+    return beside(value + ("" if is_error else " %"), f"[{low}, {high}]", one.value)
 
 
 # --- as data ----------------------------------------------------------------------------------
@@ -281,10 +293,9 @@ def _point(choice: Choice, name: str, place: int) -> dict[str, Any]:
     numbers: dict[str, tuple[float, float, float]] = {choice.by: _ends(one.score)}
     numbers |= {metric: _ends(found[place]) for metric, found in choice.others.items()}
     numbers |= {f"{FLIPS}{contrast}": _rate(one, contrast) for contrast in one.flips}
-    query = {"rater": one.rater, "level": one.level or "base", "dataset": choice.dataset}
     return {
         "name": visible(name),
-        "query": urlencode(query),
+        "query": _query(choice, one),
         "isFront": one.is_on_front,
         "isChosen": one is choice.chosen,
         "isBase": not one.level,

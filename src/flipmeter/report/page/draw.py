@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from flipmeter.report.format import visible
+from flipmeter.report.format import Record, visible
 from flipmeter.report.page.texts import excerpt
+from flipmeter.report.table import Cell, Column
 
 MARGIN = 0.01
 """No point lies on the edge of its picture, unless it is none or all."""
@@ -52,6 +53,23 @@ def scale(axis: Axis) -> Markup:
         for tick in axis.ticks
     ]
     return _svg("scale", 16, marks)
+
+
+def drawn(
+    axis: Axis,
+    word: Callable[[Record], str] = lambda row: "inconclusive",
+    mark: Callable[[Record], tuple[float, float, float] | None] = lambda row: None,
+) -> Column:
+    """A column of intervals under the scale of an axis, each with the style of its word."""
+
+    def show(row: Record) -> Cell:
+        value = row["value"]
+        if value is None:
+            return Cell()
+        low, high = (value if row[end] is None else row[end] for end in ("low", "high"))
+        return Cell(span(axis, (value, low, high), mark(row), word(row)), value, "picture")
+
+    return Column(scale(axis), show)
 
 
 def span(

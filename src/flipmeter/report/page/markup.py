@@ -1,21 +1,83 @@
-"""The cells of a page's tables: what stands in them, what they are sorted by, how they look."""
+"""The columns and cells of a page's tables: what stands in them, and what they are sorted by."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from markupsafe import Markup
 
-from flipmeter.report.format import Record, interval, visible
-from flipmeter.report.table import STRONGEST, Cell, shade_of, word
-from flipmeter.report.table import Group as RowGroup
-from flipmeter.report.table import Table as Grid
-
-__all__ = ["Cell", "Grid", "Record", "RowGroup", "word"]
+from flipmeter.report.format import Record, interval, p_value, visible
+from flipmeter.report.page.filters import NAMELESS
+from flipmeter.report.table import STRONGEST, Cell, Column, Group, Table, shade_of
 
 MOST_ROWS = 400
 SHADES = 9
+BASE: Mapping[str, str] = NAMELESS
+
+
+def page_table(
+    title: str,
+    columns: Sequence[Column | str],
+    rows: Sequence[Record],
+    notes: Iterable[str] = (),
+    more: str = "",
+    **about: Any,
+) -> Table:
+    """A table of as many rows as a page should have, the worst first, and a note if not all."""
+    notes = [*notes, *left_out(len(rows) - MOST_ROWS, "rows", more)]
+    return Table.of(title, columns, rows[:MOST_ROWS], notes=notes, **about)
+
+
+def groups_under(
+    columns: Sequence[Column], groups: Iterable[tuple[str, Iterable[Record]]]
+) -> list[Group]:
+    """Rows under the title of their group."""
+    return [
+        Group([[column.cell(row) for column in columns] for row in rows], title)
+        for title, rows in groups
+    ]
+
+
+def left_out(n: int, what: str, more: str) -> list[str]:
+    """A note on the rows that a page leaves out, if there are any."""
+    told = f"{n:,} more {what}, less severe than these, are left out; all of them: {more}"
+    return [told] if n > 0 else []
+
+
+# --- columns ----------------------------------------------------------------------------------
+
+
+def texts(name: str, title: str | Markup = "", kind: str = "") -> Column:
+    return Column(title or name, lambda row: Cell(str(row[name]), row[name], kind))
+
+
+def keyed(keys: Iterable[str], nameless: Mapping[str, str] = BASE) -> list[Column]:
+    """Columns of keys: a rater is shown by its model's name, no level as the base."""
+    return [
+        Column("model" if key == "rater" else key, partial(_key, key, nameless)) for key in keys
+    ]
+
+
+def _key(key: str, nameless: Mapping[str, str], row: Record) -> Cell:
+    return Cell(str(row[key]) or nameless.get(key, ""), row[key])
+
+
+def counts(name: str, title: str = "") -> Column:
+    return Column(title or name, lambda row: count(row[name]))
+
+
+def numbers(name: str, title: str, form: str = ".3f") -> Column:
+    return Column(title, lambda row: number(row[name], form))
+
+
+def p_values(name: str, title: str) -> Column:
+    return Column(title, lambda row: Cell(p_value(row[name]), row[name], "num"))
+
+
+# --- cells ------------------------------------------------------------------------------------
 
 
 def breakable(text: str) -> Markup:
@@ -37,16 +99,9 @@ def rate(row: Record) -> Cell:
     return Cell(interval(row), row["value"], "num" if row["value"] is not None else "why")
 
 
-def capped(rows: Sequence[Sequence[Cell]], more: str) -> tuple[Sequence[Sequence[Cell]], list[str]]:
-    """As many rows as a page should have, and a note if that is not all; the worst come first."""
-    if len(rows) <= MOST_ROWS:
-        return rows, []
-    return rows[:MOST_ROWS], [left_out(len(rows) - MOST_ROWS, "rows", more)]
-
-
-def left_out(n: int, what: str, more: str) -> str:
-    """A note on the rows that a page leaves out."""
-    return f"{n:,} more {what}, less severe than these, are left out; all of them: {more}"
+def beside(text: str, small: str, sort: float | None, kind: str = "num") -> Cell:
+    """A number, and smaller what it must be read with."""
+    return Cell(Markup('{} <small class="ends">{}</small>').format(text, small), sort, kind)
 
 
 def shade(kind: str, value: float, largest: float) -> str:
@@ -54,8 +109,3 @@ def shade(kind: str, value: float, largest: float) -> str:
     if not value:
         return ""
     return f"{kind} s{max(1, round(SHADES * shade_of(value, largest) / STRONGEST))}"
-
-
-def heads(keys: Sequence[str]) -> list[str]:
-    """The titles of key columns: a rater is shown by its model's name."""
-    return ["model" if key == "rater" else key for key in keys]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from urllib.parse import urlencode
 
 import polars as pl
@@ -10,7 +11,8 @@ from markupsafe import Markup
 
 from flipmeter.report.estimate_tables import beyond_text, rate_text
 from flipmeter.report.findings import Findings
-from flipmeter.report.page.markup import Cell, Grid, Record, RowGroup, breakable, capped
+from flipmeter.report.format import Record, percent
+from flipmeter.report.page.markup import breakable, page_table
 from flipmeter.report.pairs import (
     FIRST,
     HIGHER,
@@ -22,6 +24,7 @@ from flipmeter.report.pairs import (
     SHOWN_SECOND,
 )
 from flipmeter.report.sentences import lean
+from flipmeter.report.table import Cell, Column, Table
 from flipmeter.types import JUDGED, Contrast
 
 WHOSE = ("rater", "level", "dataset")
@@ -42,49 +45,31 @@ LEGEND = (
 )
 
 
-def matrix_grid(found: Findings) -> Grid:
+def matrix_grid(found: Findings) -> Table:
     """Every rater, level and dataset with its verdict under each contrast."""
     rows = found.verdicts.filter(pl.col("status") != "not applicable")
-    names = [c.name for c in found.contrasts if c.name in set(rows["contrast"])]
-    known = {contrast.name: contrast for contrast in found.contrasts}
+    moved = [contrast for contrast in found.contrasts if contrast.name in set(rows["contrast"])]
     keys = [key for key in WHOSE if rows[key].n_unique() > 1] or ["rater"]
+    head = " · ".join("configuration" if key == "level" else key for key in keys)
+    columns = [Column(head, partial(_name, keys)), *map(_column, moved)]
+    parts = rows.partition_by(WHOSE, maintain_order=True)
     listed = [
-        _row(part, names, known, keys) for _, part in rows.group_by(*WHOSE, maintain_order=True)
+        part.row(0, named=True) | {"by_name": {row["contrast"]: row for row in part.to_dicts()}}
+        for part in parts
     ]
-    shown, more = capped(listed, "flipmeter measure RUN --csv")
-    head = " · ".join(_title(key) for key in keys)
-    return Grid(
-        "Verdicts, worst first",
-        [head, *(_head(known[name]) for name in names)],
-        [RowGroup(shown)],
-        [LEGEND.format(margin=100 * found.margin), *more],
-        "matrix",
+    legend, more = LEGEND.format(margin=100 * found.margin), "flipmeter measure RUN --csv"
+    return page_table("Verdicts, worst first", columns, listed, [legend], more, kind="matrix")
+
+
+def _column(contrast: Contrast) -> Column:
+    head = Markup('<span class="code">{}</span> <small>{}</small>')
+    return Column(
+        head.format(contrast.name, contrast.about),
+        lambda row: _cell(row["by_name"].get(contrast.name), contrast),
     )
 
 
-def _title(key: str) -> str:
-    return {"level": "configuration"}.get(key, key)
-
-
-def _head(contrast: Contrast) -> Markup:
-    return Markup('<span class="code">{}</span> <small>{}</small>').format(
-        contrast.name, contrast.about
-    )
-
-
-def _row(
-    part: pl.DataFrame,
-    names: Sequence[str],
-    known: Mapping[str, Contrast],
-    keys: Sequence[str],
-) -> list[Cell]:
-    by_name = {row["contrast"]: row for row in part.to_dicts()}
-    first = part.row(0, named=True)
-    cells = (_cell(by_name.get(name), known[name]) for name in names)
-    return [_name(first, keys), *cells]
-
-
-def _name(row: Record, keys: Sequence[str]) -> Cell:
+def _name(keys: Sequence[str], row: Record) -> Cell:
     first, *others = (str(row[key]) or "base" for key in keys)
     more = Markup("").join(Markup("<small>{}</small>").format(breakable(text)) for text in others)
     return Cell(Markup("<strong>{}</strong> {}").format(breakable(first), more), first)
@@ -117,7 +102,7 @@ def _noise(row: Record) -> Markup:
     said = "not measured"
     if row["noise"] is not None:
         # Lines break behind the comma, never in a number.
-        parts = filter(None, [f"{100 * row['noise']:.1f} %", beyond_text(row)])
+        parts = filter(None, [percent(row["noise"]), beyond_text(row)])
         said = ", ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
     return Markup(' <small class="ends">noise {}</small>').format(said)
 
@@ -125,5 +110,5 @@ def _noise(row: Record) -> Markup:
 def _unread(row: Record) -> Markup:
     if not row["unreadable"]:
         return Markup("")
-    share = f"{100 * row['unreadable']:.1f} %"
+    share = percent(row["unreadable"])
     return Markup(' <small class="unread">{} unreadable</small>').format(share)

@@ -1,6 +1,17 @@
 "use strict";
 // The page reads whole without this. It adds sorting, filters, and the prompts of an opened item.
 
+const made = (tag, about = {}, ...parts) => {
+  const one = Object.assign(document.createElement(tag), about);
+  one.append(...parts);
+  return one;
+};
+const button = (text, act, about = {}) => {
+  const one = made("button", { type: "button", textContent: text, ...about });
+  one.addEventListener("click", () => act(one));
+  return one;
+};
+
 // --- sort a table by a column: numbers by data-sort, words by the alphabet
 const keyOf = (row, column) => {
   const cell = row.cells[column];
@@ -31,11 +42,10 @@ for (const table of document.querySelectorAll("table.plain, table.forest, table.
   if (table.tBodies.length === 0 || table.rows.length < 3) continue; // one row has no order
   for (const head of table.tHead.rows[0].cells) {
     if (head.tagName !== "TH" || head.querySelector("svg")) continue;
-    const button = document.createElement("button");
-    button.type = "button";
-    button.append(...head.childNodes);
-    button.addEventListener("click", () => sortBy(table, head));
-    head.append(button);
+    const parts = [...head.childNodes];
+    const sort = button("", () => sortBy(table, head));
+    sort.append(...parts);
+    head.append(sort);
   }
 }
 
@@ -46,25 +56,20 @@ const textOf = async (source) => {
   return answer.ok ? answer.text() : source.textContent;
 };
 
-const copied = async (button, source) => {
+const copied = async (copy, source) => {
   try {
     await navigator.clipboard.writeText(await textOf(source));
-    button.textContent = "Copied";
+    copy.textContent = "Copied";
   } catch {
     getSelection().selectAllChildren(source);
-    button.textContent = "Selected";
+    copy.textContent = "Selected";
   }
-  setTimeout(() => (button.textContent = "Copy"), 2000);
+  setTimeout(() => (copy.textContent = "Copy"), 2000);
 };
 
 const addCopy = (source, what) => {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.className = "copy";
-  button.textContent = "Copy";
-  button.setAttribute("aria-label", `Copy ${what}`);
-  button.addEventListener("click", () => copied(button, source));
-  source.after(button);
+  const about = { className: "copy", ariaLabel: `Copy ${what}` };
+  source.after(button("Copy", (copy) => copied(copy, source), about));
 };
 
 for (const code of document.querySelectorAll(".command code")) addCopy(code, "the command");
@@ -90,7 +95,13 @@ const list = document.querySelector(".list");
 if (form && list) {
   const flips = [...list.children];
   const status = document.querySelector(".count");
-  const more = document.createElement("button");
+  const showMore = () => {
+    const next = list.children[room];
+    room += STEP;
+    apply();
+    next?.querySelector("summary").focus();
+  };
+  const more = button("", showMore, { className: "further" });
   let room = STEP;
   const all = status.textContent;
 
@@ -159,14 +170,6 @@ if (form && list) {
       remember();
     }),
   );
-  more.type = "button";
-  more.className = "further";
-  more.addEventListener("click", () => {
-    const next = list.children[room];
-    room += STEP;
-    apply();
-    next?.querySelector("summary").focus();
-  });
   list.after(more);
   form.hidden = false;
   apply();

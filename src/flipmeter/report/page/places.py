@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-from markupsafe import Markup
+from functools import partial
 
 from flipmeter.report.findings import Findings
+from flipmeter.report.format import Record, percent
 from flipmeter.report.page.draw import bar
 from flipmeter.report.page.markup import (
     MOST_ROWS,
-    Cell,
-    Grid,
-    Record,
-    RowGroup,
+    beside,
     breakable,
+    groups_under,
     left_out,
     shade,
+    texts,
 )
 from flipmeter.report.pairs import Matrix, SlotShares
 from flipmeter.report.residuals import BETTER_UP, ResidualLine, lay_out, metric_title
+from flipmeter.report.table import Cell, Column, Group, Table
 
 MOST_MATRICES = 24
 MORE = "flipmeter effects RUN"
 
 
-def residual_grids(found: Findings) -> list[Grid]:
+def residual_grids(found: Findings) -> list[Table]:
     """The change by level, shaded by better or worse and by size.
 
     The first has the means over datasets; where more is known, a second has each dataset too.
@@ -34,56 +34,44 @@ def residual_grids(found: Findings) -> list[Grid]:
     if found.residuals is None:
         return []
     layout = lay_out(found.residuals)
-    sizes = [
-        abs(row["value"])
-        for line in layout.lines
-        for row in line.cells
-        if row is not None and row["value"] is not None
+    lines = [line for _, lines in layout.blocks for line in lines]
+    cells = [row for line in lines for row in line.cells if row is not None]
+    sizes = (abs(row["value"]) for row in cells if row["value"] is not None)
+    heat = partial(_heat_line, largest=max(sizes, default=0.0))
+    means = [
+        Group([heat(line) for line in some if line.kind == "level"], title)
+        for title, some in layout.blocks
     ]
-    largest = max(sizes, default=0.0)
-    short = [line for line in layout.lines if line.kind in ("factor", "level")]
-    heads = ["", *(metric_title(metric) for metric in layout.metrics)]
-    title = "What a level changes: level minus base, in points"
-    n_more = len(layout.lines) - len(short)
+    heads = ["", *map(metric_title, layout.metrics)]
+    n_more = sum(line.kind != "level" for line in lines)
     is_long = n_more > MOST_ROWS
     cut = [f"{n_more:,} rows of single datasets are left out: {MORE}"] if is_long else []
-    groups = _heat_groups(short, largest)
-    means = Grid(title, heads, groups, [*layout.notes, *cut], "heat")
+    title = "What a level changes: level minus base, in points"
+    first = Table(title, heads, means, [*layout.notes, *cut], "heat")
     if not n_more or is_long:
-        return [means]
-    groups = _heat_groups(layout.lines, largest)
+        return [first]
+    every = [Group(list(map(heat, some)), title) for title, some in layout.blocks]
     title = "The same for every dataset, with spreads"
-    return [means, Grid(title, heads, groups, layout.notes[:1], "heat", is_detail=True)]
+    return [first, Table(title, heads, every, layout.notes[:1], "heat", is_detail=True)]
 
 
-def _heat_groups(lines: Sequence[ResidualLine], largest: float) -> list[RowGroup]:
-    groups: list[tuple[str, list[Sequence[Cell]]]] = []
-    for line in lines:
-        if line.kind == "factor":
-            groups.append((line.title, []))
+def _heat_line(line: ResidualLine, largest: float) -> list[Cell]:
+    """Shade values by whether they are better or worse; what may be no change at all is faint."""
+    cells = [Cell(breakable(line.title), None, f"line-{line.kind}")]
+    for text, row in zip(line.texts(), line.cells, strict=True):
+        if row is None or row["value"] is None:
+            cells.append(Cell(text, None, "num why"))
             continue
-        cells = zip(line.texts(), line.cells, strict=True)
-        shown = [_heat(text, row, largest, line.shows == "value") for text, row in cells]
-        groups[-1][1].append([Cell(breakable(line.title), None, f"line-{line.kind}"), *shown])
-    return [RowGroup(rows, title) for title, rows in groups]
-
-
-def _heat(text: str, row: Record | None, largest: float, is_value: bool) -> Cell:
-    """Shade a value by whether it is better or worse; what may be no change at all is faint."""
-    if row is None or row["value"] is None:
-        return Cell(text, None, "num why")
-    value, gap, ends = text.partition(" ")
-    shown = Markup('{}{}<small class="ends">{}</small>').format(value, gap, ends) if gap else text
-    if not is_value:
-        return Cell(shown, None, "num spread")
-    if row["word"] == "not distinguishable":
-        return Cell(shown, row["value"], "num faint")
-    is_better = (row["value"] > 0) == (row["metric"] in BETTER_UP)
-    return Cell(
-        shown,
-        row["value"],
-        f"num {shade('better' if is_better else 'worse', row['value'], largest)}",
-    )
+        value, _, ends = text.partition(" ")
+        shown = beside(value, ends, row["value"]).text if ends else text
+        if line.shows != "value":
+            cells.append(Cell(shown, None, "num spread"))
+            continue
+        is_better = (row["value"] > 0) == (row["metric"] in BETTER_UP)
+        kind = shade("better" if is_better else "worse", row["value"], largest)
+        kind = "faint" if row["word"] == "not distinguishable" else kind
+        cells.append(Cell(shown, row["value"], f"num {kind}"))
+    return cells
 
 
 # --- where flips go ---------------------------------------------------------------------------
@@ -122,9 +110,8 @@ def squares(found: Findings) -> tuple[list[tuple[str, str, list[Square]]], list[
         "the second across. Agreement lies on the diagonal; byte-equal prompts are left out. "
         "Colours are shares of a table's items, on one scale for all tables."
     ]
-    if len(every) > MOST_MATRICES:
-        more = len(every) - MOST_MATRICES
-        notes.append(left_out(more, "matrices", "flipmeter measure RUN --show matrix"))
+    more = "flipmeter measure RUN --show matrix"
+    notes += left_out(len(every) - MOST_MATRICES, "matrices", more)
     return [(f"{r} · {d}", _legend(squares), squares) for (r, d), squares in groups.items()], notes
 
 
@@ -172,14 +159,20 @@ def _square_rows(
         yield short, name, cells
 
 
-def slots_grid(found: Findings) -> Grid | None:
+def slots_grid(found: Findings) -> Table | None:
     """The share of choices of each slot of the label list, over both orders."""
     shares = found.pairs.slots
     if not shares:
         return None
     top = max(share for one in shares for share in (*one.shares, *(one.expected or ())))
+    columns = [
+        texts("place"),
+        Column("share", lambda row: Cell(percent(row["share"]), row["share"], "num")),
+        Column("", lambda row: Cell(bar(row["share"], row["by_gold"], top), None, "picture")),
+        Column("by gold", lambda row: Cell(percent(row["by_gold"]), row["by_gold"], "num")),
+    ]
     groups = [
-        RowGroup(list(_slot_rows(one, top)), f"{one.rater} · {one.dataset} ({one.n:,} answers)")
+        (f"{one.rater} · {one.dataset} ({one.n:,} answers)", list(_slot_rows(one)))
         for one in shares
     ]
     how = (
@@ -187,17 +180,12 @@ def slots_grid(found: Findings) -> Grid | None:
         "among items read both times. The tick marks the share expected from the gold classes: "
         "a rater that ignores places lies near it or, at least, is symmetric."
     )
-    heads = ["place", "share", "", "by gold"]
-    return Grid("Which places in the list are chosen", heads, groups, [how], "slots")
+    title = "Which places in the list are chosen"
+    return Table(title, columns, groups_under(columns, groups), [how], "slots")
 
 
-def _slot_rows(one: SlotShares, top: float) -> Iterator[list[Cell]]:
+def _slot_rows(one: SlotShares) -> Iterator[Record]:
     expected: Sequence[float | None] = one.expected or [None] * len(one.shares)
     for place, (share, by_gold) in enumerate(zip(one.shares, expected, strict=True), 1):
         title = {1: "first", len(one.shares): "last"}.get(place, f"{place}")
-        yield [
-            Cell(title, place),
-            Cell(f"{100 * share:.1f} %", share, "num"),
-            Cell(bar(share, by_gold, top), None, "picture"),
-            Cell("" if by_gold is None else f"{100 * by_gold:.1f} %", by_gold, "num"),
-        ]
+        yield {"place": title, "share": share, "by_gold": by_gold}

@@ -1,8 +1,9 @@
-"""Findings -> grids of flip rates: the paper's first table, the forest, seed by seed."""
+"""Findings -> tables of flip rates: the paper's first table, the forest, seed by seed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import polars as pl
 from markupsafe import Markup
@@ -16,21 +17,20 @@ from flipmeter.report.estimate_tables import (
     varying,
 )
 from flipmeter.report.findings import Findings
-from flipmeter.report.format import interval, p_value
-from flipmeter.report.page.draw import Axis, axis_for, scale, span
+from flipmeter.report.format import Record, interval, percent
+from flipmeter.report.page.draw import axis_for, drawn
 from flipmeter.report.page.markup import (
     MOST_ROWS,
-    Cell,
-    Grid,
-    Record,
-    RowGroup,
-    capped,
-    count,
-    heads,
+    beside,
+    counts,
+    keyed,
     left_out,
+    p_values,
+    page_table,
     rate,
-    word,
+    texts,
 )
+from flipmeter.report.table import Cell, Column, Group, Table, word
 from flipmeter.types import JUDGED
 
 IN_PRODUCTION = (
@@ -40,23 +40,17 @@ IN_PRODUCTION = (
 RATES = ("P1", "P2", "P3", "noise", "total")
 
 
-def phase0_grid(found: Findings) -> Grid:
+def phase0_grid(found: Findings) -> Table:
     """The paper's first table."""
     table = found.phase0
     if len(table) > MOST_ROWS:
         table = table.sort("P1", descending=True, nulls_last=True, maintain_order=True)
-    keys = [name for name in table.columns if name in ("model", *KEYS[1:])]
-    titles = [*keys, *(name[0].upper() + name[1:] for name in RATES)]
-    rows = [
-        [
-            *(Cell(str(row[key]), row[key]) for key in keys),
-            *(_phase0_cell(row, name) for name in RATES),
-            Cell(p_value(row["p"]), row["p"], "num"),
-            Cell({1: "yes", 0: "no", None: ""}[row["sig"]], row["sig"]),
-        ]
-        for row in table.to_dicts()
+    columns = [
+        *(texts(name) for name in table.columns if name in ("model", *KEYS[1:])),
+        *(Column(name[0].upper() + name[1:], partial(_phase0_cell, name)) for name in RATES),
+        p_values("p", "McNemar p"),
+        Column("Sig.", lambda row: Cell({1: "yes", 0: "no", None: ""}[row["sig"]], row["sig"])),
     ]
-    rows_shown, more = capped(rows, "flipmeter paper --phase0 --run phase0b=RUN")
     is_paper = found.mode == "paper"
     decided = "the p-value" if is_paper else "p after Holm over the rows"
     method = "corrected chi-square" if is_paper else "mid-p"
@@ -65,39 +59,49 @@ def phase0_grid(found: Findings) -> Grid:
         f"P2 and P3: any of the probe's views differs. Total is P1 again, beside the noise of two "
         f"runs; p is McNemar's, one-sided ({method}); Sig. follows {decided}."
     )
-    return Grid(
-        "Flip rates in the form of the paper's first table",
-        [*titles, "McNemar p", "Sig."],
-        [RowGroup(rows_shown)],
-        [how, *more],
-        "plain rates",
-    )
+    title, more = "Flip rates in the form of the paper's first table", "paper --phase0 --run"
+    more = f"flipmeter {more} phase0b=RUN"
+    return page_table(title, columns, table.to_dicts(), [how], more, kind="plain rates")
 
 
-def _phase0_cell(row: Record, name: str) -> Cell:
+def _phase0_cell(name: str, row: Record) -> Cell:
     value = row.get(name)
     if value is None:
         return Cell("–", None, "num")
     low, high = row[f"{name}_lo"], row[f"{name}_hi"]
     if low is None:  # ruled out by construction
         return Cell(f"{value:.3f}", value, "num")
-    shown = Markup('{} <small class="ends">[{}, {}]</small>')
-    return Cell(shown.format(f"{value:.3f}", f"{low:.3f}", f"{high:.3f}"), value, "num")
+    return beside(f"{value:.3f}", f"[{low:.3f}, {high:.3f}]", value)
 
 
-def forest_grid(found: Findings) -> Grid:
+def forest_grid(found: Findings) -> Table:
     """Every contrast beside its noise floor, drawn and in numbers; the worst where it is cut."""
     rows = found.verdicts.filter(pl.col("status") != "not applicable").to_dicts()
     shown = rows[:MOST_ROWS]
-    axis = _forest_axis(shown)
-    abouts = {contrast.name: contrast.about for contrast in found.contrasts}
-    groups: dict[str, list[Sequence[Cell]]] = {}
     has_weights = any(row["weighted"] is not None for row in rows)
     has_tests = any(row["p"] is not None for row in shown)
+    abouts = {contrast.name: contrast.about for contrast in found.contrasts}
+    known = [row[name] for row in shown for name in ("high", "noise_high") if row[name] is not None]
+    axis = axis_for([0.0, *known], low=0.0)
+    moved = Markup('<span class="code">{}</span> {}')
+    columns = [
+        Column(
+            "what moves",
+            lambda row: Cell(
+                moved.format(row["contrast"], abouts.get(row["contrast"], "")), row["contrast"]
+            ),
+        ),
+        drawn(axis, lambda row: str(row["word"]), _band),
+        Column("flips [95 %]", _rate_cell),
+        *([Column(WEIGHTED, _weighted_cell)] if has_weights else []),
+        *([p_values("p", "p")] if has_tests else []),
+        Column("verdict", lambda row: word(row["word"])),
+    ]
+    groups: dict[str, list[Sequence[Cell]]] = {}
     for row in shown:
-        cells = _forest_row(row, abouts, axis, has_tests=has_tests)
-        if has_weights and len(cells) > 2:
-            cells.insert(3, _weighted_cell(row))
+        is_judged = row["status"] in JUDGED and row["value"] is not None
+        wide = [columns[0].cell(row), Cell(row["reason"], None, "why wide")]
+        cells = [column.cell(row) for column in columns] if is_judged else wide
         groups.setdefault(_whose(row), []).append(cells)
     has_noise = any(row["noise"] and not row["is_reproducible"] for row in shown)
     band = " The band is the noise of the same two views, asked twice." if has_noise else ""
@@ -106,22 +110,13 @@ def forest_grid(found: Findings) -> Grid:
         "Readable pairs; an item counts once, with its seeds, repeats and copies; 95 % intervals "
         f"over items.{band}{tested} A full dot flips, a ring is stable (below "
         f"{100 * found.margin:.0f} %, one-sided 95 %), a cross is unreadable, a grey dot is "
-        "inconclusive."
+        "inconclusive.",
+        *([IN_PRODUCTION] if has_weights else []),
+        *left_out(len(rows) - MOST_ROWS, "rows", "flipmeter measure RUN --csv"),
     ]
-    if has_weights:
-        notes.append(IN_PRODUCTION)
-    if len(rows) > MOST_ROWS:
-        notes.append(left_out(len(rows) - MOST_ROWS, "rows", "flipmeter measure RUN --csv"))
-    return Grid(
-        "Flip rates with 95 % intervals against the noise floor",
-        [
-            *("what moves", scale(axis), "flips [95 %]", *([WEIGHTED] if has_weights else [])),
-            *(("p", "verdict") if has_tests else ("verdict",)),
-        ],
-        [RowGroup(cells, title) for title, cells in groups.items()],
-        notes,
-        "forest",
-    )
+    title = "Flip rates with 95 % intervals against the noise floor"
+    listed = [Group(cells, title) for title, cells in groups.items()]
+    return Table(title, columns, listed, notes, "forest")
 
 
 def _whose(row: Record) -> str:
@@ -131,42 +126,19 @@ def _whose(row: Record) -> str:
     return " · ".join(part for part in (*parts, counted) if part)
 
 
-def _forest_axis(rows: Iterable[Record]) -> Axis:
-    known = [row[name] for row in rows for name in ("high", "noise_high") if row[name] is not None]
-    return axis_for([0.0, *known], low=0.0)
-
-
-def _forest_row(
-    row: Record, abouts: Mapping[str, str], axis: Axis, *, has_tests: bool
-) -> list[Cell]:
-    name = Markup('<span class="code">{}</span> {}').format(
-        row["contrast"], abouts.get(row["contrast"], "")
-    )
-    if row["status"] not in JUDGED or row["value"] is None:
-        return [Cell(name, row["contrast"]), Cell(row["reason"], None, "why wide")]
-    ends = (row["value"], row["low"], row["high"])
-    return [
-        Cell(name, row["contrast"]),
-        Cell(span(axis, ends, _band(row), row["word"]), row["value"], "picture"),
-        _rate_cell(row),
-        *([Cell(p_value(row["p"]), row["p"], "num")] if has_tests else []),
-        word(row["word"]),
-    ]
-
-
 def _rate_cell(row: Record) -> Cell:
     """The flip rate, and beside it what it must be read with: noise, and what is unreadable."""
-    beside = [_noise_text(row)]
-    beside += [f"{100 * row['unreadable']:.1f} % unreadable"] if row["unreadable"] else []
-    small = Markup(' <small class="ends">{}</small>').format(", ".join(filter(None, beside)))
-    return Cell(rate_text(row) + small, row["value"], "num")
+    noise = f"noise {interval(row, 'noise', absent='not measured')}"
+    parts = [
+        "" if row["is_reproducible"] else noise,
+        f"{percent(row['unreadable'])} unreadable" if row["unreadable"] else "",
+    ]
+    return beside(rate_text(row), ", ".join(filter(None, parts)), row["value"])
 
 
 def _weighted_cell(row: Record) -> Cell:
-    if row["weighted"] is None:
-        return Cell("", None, "num")
-    ends = {"value": row["weighted"], "low": row["weighted_low"], "high": row["weighted_high"]}
-    return rate(ends)
+    told = "" if row["weighted"] is None else interval(row, "weighted")
+    return Cell(told, row["weighted"], "num")
 
 
 def _band(row: Record) -> tuple[float, float, float] | None:
@@ -178,37 +150,22 @@ def _band(row: Record) -> tuple[float, float, float] | None:
     return row["noise"], row["noise_low"], row["noise_high"]
 
 
-def _noise_text(row: Record) -> str:
-    if row["is_reproducible"]:
-        return ""
-    if row["noise"] is None:
-        return "noise not measured"
-    ends = {"value": row["noise"], "low": row["noise_low"], "high": row["noise_high"]}
-    return f"noise {interval(ends)}"
-
-
-def seeds_grid(found: Findings) -> Grid:
+def seeds_grid(found: Findings) -> Table:
     """Flip rates on complete pairs, seed by seed and level by level."""
     names = [contrast.name for contrast in found.contrasts]
     chosen = found.estimates.filter(pl.col("metric").is_in(names), policy="complete")
     if len(chosen) > MOST_ROWS:
         chosen = chosen.sort("value", descending=True, nulls_last=True, maintain_order=True)
-    keys = varying(found.estimates)
-    rows = [
-        [
-            Cell(row["metric"], row["metric"], "code"),
-            *(Cell(str(row[key]) or "base", row[key]) for key in keys),
-            rate(row),
-            count(row["n"]),
-            count(row["failed"]),
-        ]
-        for row in chosen.to_dicts()
+    columns = [
+        texts("metric", "contrast", "code"),
+        *keyed(varying(found.estimates)),
+        Column("flips [95 %]", rate),
+        counts("n"),
+        counts("failed", "faults"),
     ]
-    shown, more = capped(rows, "flipmeter measure RUN --csv")
     how = (
         "Pairs with a fault on either side are left out and counted; "
         f"{intervals_of(found.mode)}; mode {found.mode}."
     )
-    titles = ["contrast", *heads(keys), "flips [95 %]", "n", "faults"]
-    title = "Flip rates on complete pairs, by seed and level"
-    return Grid(title, titles, [RowGroup(shown)], [how, *more], is_detail=True)
+    title, more = "Flip rates on complete pairs, by seed and level", "flipmeter measure RUN --csv"
+    return page_table(title, columns, chosen.to_dicts(), [how], more, is_detail=True)

@@ -13,6 +13,7 @@ from flipmeter.report.findings import Findings, GridPage, GridRow, class_name
 from flipmeter.report.page.filters import NAMELESS
 from flipmeter.report.page.strips import MOST_LINES, NOT_ASKED, DrawnClasses, picture
 from flipmeter.run.record.folder import Run
+from flipmeter.run.results.item_columns import KEY
 from flipmeter.run.results.item_grid import LANE, PAGE, ItemGrid, Sought
 
 ROOM = 400_000
@@ -32,7 +33,7 @@ def grid_page(grid: ItemGrid, sought: Sought) -> GridPage:
         list(_rows(grid, keys, cells, layout, grid.views(sought))),
         [name or NAMELESS["level"] for name in layout.columns],
         grid.views(sought),
-        [_line_name(line) for line in layout.lines],
+        layout.names,
         len(layout.lines) > MOST_LINES,
         {dataset: one.legend for dataset, one in classes_of(grid, cells).items()},
         len(found),
@@ -54,8 +55,14 @@ def report_grid(found: Findings, run: Run) -> GridPage | None:
     worst = sorted(range(len(page.heads)), key=lambda at: severity.get(page.heads[at], at))
     kept = sorted(worst[:MOST_COLUMNS])
     rows = list(_fitting(page.rows, kept))
-    notes = list(_notes(page, len(rows), len(kept)))
-    return replace(page, rows=rows, heads=[page.heads[at] for at in kept], notes=notes)
+    n_items, n_columns = page.n_items - len(rows), len(page.heads) - len(kept)
+    left = [
+        f"{n_items:,} more items with less disagreement" * (n_items > 0),
+        f"{n_columns:,} of {len(page.heads):,} columns with less severe verdicts" * (n_columns > 0),
+    ]
+    told = f"{' and '.join(filter(None, left))} are left out; `flipmeter view RUN` shows all."
+    heads, notes = [page.heads[at] for at in kept], [told] if any(left) else []
+    return replace(page, rows=rows, heads=heads, notes=notes)
 
 
 def _fitting(rows: Sequence[GridRow], columns: Sequence[int]) -> Iterator[GridRow]:
@@ -69,28 +76,13 @@ def _fitting(rows: Sequence[GridRow], columns: Sequence[int]) -> Iterator[GridRo
         yield replace(row, pictures=pictures)
 
 
-def _notes(page: GridPage, n_rows: int, n_columns: int) -> Iterator[str]:
-    """Yield notes on the rows that the report leaves out."""
-    left = [
-        f"{page.n_items - n_rows:,} more items with less disagreement"
-        if n_rows < page.n_items
-        else "",
-        f"{len(page.heads) - n_columns:,} of {len(page.heads):,} columns with less severe verdicts"
-        if n_columns < len(page.heads)
-        else "",
-    ]
-    if any(left):
-        yield f"{' and '.join(filter(None, left))} are left out; `flipmeter view RUN` shows all."
-
-
 def _rows(
     grid: ItemGrid, keys: pl.DataFrame, cells: pl.DataFrame, layout: _Layout, views: Sequence[str]
 ) -> Iterator[GridRow]:
     classes, texts = classes_of(grid, cells), grid.texts(keys)
-    by_item = {
-        (str(dataset), str(item)): _by_lane(rows)
-        for (dataset, item), rows in cells.group_by("dataset", "item", maintain_order=True)
-    }
+    ranks: dict[tuple[str, str], dict[tuple[Any, ...], int]] = {}
+    for dataset, item, *at, rank in cells.select(*KEY, "view", *LANE, "rank").iter_rows():
+        ranks.setdefault((dataset, item), {})[tuple(at)] = rank
     for row in keys.iter_rows(named=True):
         key = row["dataset"], row["item"]
         about = texts.get(key, {})
@@ -101,7 +93,7 @@ def _rows(
             row["n_flips"],
             row["n_pairs"],
             row["n_unread"],
-            list(layout.pictures(by_item[key], views, classes[key[0]])),
+            list(layout.pictures(ranks[key], views, classes[key[0]])),
         )
 
 
@@ -132,6 +124,14 @@ class _Layout:
         lines.sort(key=lambda line: (places[line[0]], *line[1:]))
         return cls(are_raters, cells[across].unique(maintain_order=True).to_list(), lines)
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the lines."""
+        return [
+            f"{name or NAMELESS['level']} · seed {seed}" + (f" · repeat {nth}" if nth else "")
+            for name, seed, nth in self.lines
+        ]
+
     def pictures(
         self, ranks: Mapping[tuple[Any, ...], int], views: Sequence[str], classes: DrawnClasses
     ) -> Iterator[Markup]:
@@ -143,17 +143,6 @@ class _Layout:
             ]
             drawn = [[ranks.get((view, *lane), NOT_ASKED) for view in views] for lane in lanes]
             yield picture(drawn, views, classes)
-
-
-def _by_lane(rows: pl.DataFrame) -> dict[tuple[Any, ...], int]:
-    """Ranks by view, rater, level, seed and repeat."""
-    return {tuple(at): rank for *at, rank in rows.select("view", *LANE, "rank").iter_rows()}
-
-
-def _line_name(line: Sequence[Any]) -> str:
-    name, seed, repeat = line
-    parts = [str(name or NAMELESS["level"]), f"seed {seed}"]
-    return " · ".join([*parts, *([f"repeat {repeat}"] if repeat else [])])
 
 
 def gold_of(grid: ItemGrid, key: tuple[str, str], about: Mapping[str, Any]) -> str:

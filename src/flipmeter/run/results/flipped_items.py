@@ -31,15 +31,11 @@ NO_PROMPTS = "a table of predictions contains no prompts"
 NO_GAP = visible(GAP)
 """The replacement for the gap mark inside a prompt."""
 
+ASKED = ("rater", "dataset", "level", "seed", "view", "item")
+"""The columns that tell what was asked from all else, repeats left out."""
+
 Row = Mapping[str, Any]
-Where = tuple[str, str, str, int, str]
-"""Rater, dataset, level, seed and view."""
-Calls = Mapping[tuple[Where, str], Sequence[tuple[str, str]]]
-"""Digests of prompts and replies by where an item was asked, and the item."""
-Shares = Mapping[tuple[Where, str], Sequence[float]]
-"""Probabilities by class, by where an item was asked, and the item."""
-Texts = tuple[str, str | None, str | None]
-"""The text of an item, and its two prompts where they are known."""
+Asked = tuple[object, ...]
 
 
 def flipped_items(found: Findings, run: Run, room: int = ROOM) -> Browser:
@@ -75,27 +71,41 @@ def _taking_turns(flips: pl.DataFrame, found: Findings) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class Opener:
-    """Opens rows of pairs: both answers with their replies and probabilities, both prompts."""
+    """Opens rows of pairs: both answers with their replies and probabilities, both prompts.
+
+    `calls` are digests of prompts, with replies, and `shares` probabilities by class.
+    """
 
     contrasts: Sequence[Contrast]
     scales: Mapping[str, Scale]
     items: Mapping[tuple[str, str], str]
-    calls: Calls = field(default_factory=dict)
-    shares: Shares = field(default_factory=dict)
+    calls: Mapping[Asked, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    shares: Mapping[Asked, Sequence[float]] = field(default_factory=dict)
     prompts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_texts(cls, rows: pl.DataFrame, run: Run) -> Opener:
         """Read the texts behind some pairs, without replies and prompts."""
-        return cls(run.contrasts, run.scales, _texts_of(rows, run))
+        tested = pl.col("role") == "test", pl.col("id").is_in(rows["item"].unique().to_list())
+        found = run.scan(ITEMS).filter(tested).select("dataset", "id", "text").pipe(collected)
+        texts = {(dataset, item): text for dataset, item, text in found.iter_rows()}
+        return cls(run.contrasts, run.scales, texts)
 
     @classmethod
     def of(cls, rows: pl.DataFrame, run: Run) -> Opener:
         """Read what stands behind some pairs, and nothing else of a run."""
-        calls, shares = _calls_of(rows, run.scan(CALLS)), _shares_of(rows, run.scan(DECISIONS))
+        calls: dict[Asked, list[tuple[str, str]]] = {}
+        asked = run.scan(CALLS).filter(pl.col("role") == "test")
+        for *at, prompt, reply, error in _behind(rows, asked, "prompt", "reply", "error"):
+            text = reply or (f"error: {error}" if error else "")
+            calls.setdefault(tuple(at), []).append((prompt, text))
+        decisions, shares = run.scan(DECISIONS), {}
+        if "probabilities" in decisions.collect_schema():
+            known = decisions.filter(pl.col("probabilities").is_not_null())
+            shares = {tuple(at): own for *at, own in _behind(rows, known, "probabilities")}
         digests = {found[0][0] for found in calls.values()}
         prompts = run.prompts(sorted(digests)) if digests else {}
-        return cls(run.contrasts, run.scales, _texts_of(rows, run), calls, shares, prompts)
+        return replace(cls.of_texts(rows, run), calls=calls, shares=shares, prompts=prompts)
 
     def contrast(self, row: Row) -> Contrast:
         pairs = chain.from_iterable(contrast.pairs for contrast in self.contrasts)
@@ -109,9 +119,11 @@ class Opener:
     def flip(self, row: Row, text: str) -> Flip:
         """A row for display, without its prompts."""
         a, b = self.contrast(row).views
+        distance = row["distance"]
+        is_whole = distance is not None and float(distance).is_integer()
         return Flip(
             **{name: row[name] for name in (*WHOSE, "seed", "item", "towards")},
-            distance=_plain(row["distance"]),
+            distance=int(distance) if is_whole else distance,  # 2, and not 2.0
             text=text,
             gold=self._class(row, row["gold"]) if row["gold"] else "unknown",
             sides=(self._side(row, a, ""), self._side(row, b, "_b")),
@@ -124,83 +136,33 @@ class Opener:
     def _side(self, row: Row, view: str, end: str) -> Side:
         rank, fault = row[f"rank{end}"], row[f"fault{end}"]
         answer = self._class(row, rank) if rank else f"no class ({fault})"
-        known = self.calls.get((_where(row, view), row["item"]), [])
+        known = self.calls.get(_asked(row, view), [])
         replies = [reply for _, reply in known[:MOST_PARTS]]
         if len(known) > MOST_PARTS:
             replies.append(f"… {len(known) - MOST_PARTS} more replies")
-        shares = self.shares.get((_where(row, view), row["item"]))
-        named = None if shares is None else tuple(self._named(row, shares))
-        return Side(view, answer, tuple(replies), named)
+        shares = self.shares.get(_asked(row, view))
+        named = ((self._class(row, rank), share) for rank, share in enumerate(shares or (), 1))
+        return Side(view, answer, tuple(replies), None if shares is None else tuple(named))
 
-    def _named(self, row: Row, shares: Sequence[float]) -> Iterator[tuple[str, float]]:
-        for rank, share in enumerate(shares, 1):
-            yield self._class(row, rank), share
-
-    def texts(self, row: Row) -> Texts:
+    def texts(self, row: Row) -> tuple[str, str | None, str | None]:
         """The text of an item and its two prompts, the first of each where there are several."""
-        first, second = (
-            self.prompts.get(self._digest(_where(row, view), row["item"]))
-            for view in self.contrast(row).views
-        )
+        known = (self.calls.get(_asked(row, view)) for view in self.contrast(row).views)
+        first, second = (self.prompts.get(found[0][0]) if found else None for found in known)
         return self.items.get((row["dataset"], row["item"]), ""), first, second
 
-    def _digest(self, where: Where, item: str) -> str:
-        found = self.calls.get((where, item))
-        return found[0][0] if found else ""
 
-
-def _plain(distance: float | None) -> float | None:
-    """A distance as it is written: 2, and not 2.0."""
-    is_whole = distance is not None and float(distance).is_integer()
-    return int(distance) if distance is not None and is_whole else distance
-
-
-def _texts_of(rows: pl.DataFrame, run: Run) -> dict[tuple[str, str], str]:
-    """The texts of the items of some rows by dataset and item."""
-    tested = pl.col("role") == "test", pl.col("id").is_in(rows["item"].unique().to_list())
-    found = run.scan(ITEMS).filter(tested).select("dataset", "id", "text").pipe(collected)
-    return {(dataset, item): text for dataset, item, text in found.iter_rows()}
-
-
-def _calls_of(rows: pl.DataFrame, calls: pl.LazyFrame) -> Calls:
-    """The prompts and replies behind some flips, repeats left out."""
-    names = ("rater", "dataset", "level", "seed", "view", "item", "prompt", "reply", "error")
-    asked = calls.filter(pl.col("role") == "test")
-    wanted = _behind(rows, asked).select(names).pipe(collected)
-    found: dict[tuple[Where, str], list[tuple[str, str]]] = {}
-    for *place, item, key, reply, error in wanted.iter_rows():
-        rater, dataset, level, seed, view = place
-        text = reply or (f"error: {error}" if error else "")
-        found.setdefault(((rater, dataset, level, seed, view), item), []).append((key, text))
-    return found
-
-
-def _shares_of(rows: pl.DataFrame, decisions: pl.LazyFrame) -> Shares:
-    """The probabilities by class behind some flips, where decisions have them."""
-    if "probabilities" not in decisions.collect_schema():
-        return {}
-    names = ("rater", "dataset", "level", "seed", "view", "item", "probabilities")
-    known = decisions.filter(pl.col("probabilities").is_not_null())
-    return {
-        ((rater, dataset, level, seed, view), item): shares
-        for rater, dataset, level, seed, view, item, shares in _behind(rows, known)
-        .select(names)
-        .pipe(collected)
-        .iter_rows()
-    }
-
-
-def _behind(rows: pl.DataFrame, table: pl.LazyFrame) -> pl.LazyFrame:
-    """The first calls about the items of some rows."""
+def _behind(rows: pl.DataFrame, table: pl.LazyFrame, *names: str) -> Iterator[tuple[Any, ...]]:
+    """Yield what was asked about the items of some rows, and some more columns."""
     wanted = rows.lazy().select(SAME).unique()
     first = table.filter(
         pl.col("repeat") == 0, pl.col("item").is_in(rows["item"].unique().to_list())
     )
-    return first.join(wanted, on=SAME, how="semi", maintain_order="left")
+    own = first.join(wanted, on=SAME, how="semi", maintain_order="left")
+    return own.select(*ASKED, *names).pipe(collected).iter_rows()
 
 
-def _where(row: Row, view: str) -> Where:
-    return row["rater"], row["dataset"], row["level"], row["seed"], view
+def _asked(row: Row, view: str) -> Asked:
+    return tuple(view if name == "view" else row[name] for name in ASKED)
 
 
 # --- as many as there is room for -------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -44,24 +45,41 @@ FILTERS = (*WHOSE, "contrast", "show", "q", "by", "slice")
 
 @dataclass(frozen=True)
 class Sought:
-    """A selection of items: filters, an order, and a page from 1."""
+    """A selection of items or flips: filters by name, an order, and a page from 1."""
 
     filters: Mapping[str, str] = field(default_factory=dict, hash=False)
     order: str = ""
     page: int = 1
 
     @classmethod
-    def read(cls, query: Mapping[str, str]) -> Sought:
+    def read(
+        cls,
+        query: Mapping[str, str],
+        names: Sequence[str] = FILTERS,
+        orders: Mapping[str, str] = ORDERS,
+    ) -> Sought:
         """Read an address; what it does not name is not narrowed."""
-        filters = {name: query[name] for name in FILTERS if query.get(name)}
-        order = one_of("order", query.get("order", ""), ORDERS)
+        told = {**query, "q": query.get("q", "").strip()}
+        filters = {name: told[name] for name in names if told.get(name)}
+        order = one_of("order", query.get("order", ""), orders)
         one_of("show", filters.get("show", ""), SHOWN)
-        return cls(filters, order, read_page(query))
+        page = query.get("page", "1")
+        if not (page.isascii() and page.isdecimal()) or not 0 < len(page) < 10 or not int(page):
+            raise Problem(f"page '{page[:80]}' is not a whole number, 1 or more")
+        return cls(filters, order, int(page))
 
-    def at(self, page: int = 1, **changes: str) -> str:
-        """The end of an address that asks for another page, or for something else."""
-        asked = {**self.filters, "order": self.order, "page": page if page > 1 else "", **changes}
+    def without(self, *names: str) -> Sought:
+        return replace(self, filters={k: v for k, v in self.filters.items() if k not in names})
+
+    def at(self, page: int) -> str:
+        """The end of an address that asks for another page."""
+        asked = {**self.filters, "order": self.order, "page": page if page > 1 else ""}
         return urlencode({name: value for name, value in asked.items() if value})
+
+    def back(self, **more: object) -> dict[str, object]:
+        """Parameters that lead back to this list from what stands in it: they begin with _."""
+        asked = {**self.filters, "order": self.order, **more}
+        return {f"_{name}": value for name, value in asked.items() if value != ""}
 
     def __getitem__(self, name: str) -> str:
         return self.filters.get(name, "")
@@ -74,17 +92,17 @@ def one_of(name: str, value: str, known: Mapping[str, str]) -> str:
     return value
 
 
-def read_page(query: Mapping[str, str]) -> int:
-    """The number of a page in an address."""
-    page = query.get("page", "1")
-    if not (page.isascii() and page.isdecimal()) or not 0 < len(page) < 10 or not int(page):
-        raise Problem(f"page '{page[:80]}' is not a whole number, 1 or more")
-    return int(page)
+def led_from(query: Mapping[str, str]) -> dict[str, str]:
+    """Parameters of an address about the list that led to it."""
+    return {name[1:]: value for name, value in query.items() if name.startswith("_")}
 
 
 @dataclass(frozen=True)
 class ItemGrid:
-    """The items of a run under all conditions: none of its tables is read whole."""
+    """The items of a run under all conditions: none of its tables is read whole.
+
+    What it counts it keeps: it is for one state of the files of its run.
+    """
 
     run: Run
 
@@ -94,14 +112,15 @@ class ItemGrid:
 
     @property
     def pairs(self) -> tuple[Contrast, ...]:
+        """The pairs of views whose answers are laid side by side."""
         return tuple(pair for contrast in self.run.contrasts for pair in contrast.pairs)
 
-    @property
+    @cached_property
     def columns(self) -> ItemColumns:
         """Columns to slice items by."""
         return item_columns(self.run)
 
-    @property
+    @cached_property
     def conditions(self) -> pl.DataFrame:
         """Every rater, dataset, level and view there is, in the order of the study."""
         names = ("rater", "dataset", "level", "view")
@@ -121,13 +140,20 @@ class ItemGrid:
 
     def found(self, sought: Sought) -> pl.DataFrame:
         """The items that fit, in order: dataset, item, n_flips, n_pairs, farthest, n_unread."""
+        return self._found(replace(sought, page=1))
+
+    @cached_property
+    def _found(self) -> Callable[[Sought], pl.DataFrame]:
+        return lru_cache(maxsize=8)(self._find)
+
+    def _find(self, sought: Sought) -> pl.DataFrame:
         wanted = sought.filters
         items = item_texts(self.run, wanted.get("q", ""))
         items = items.select("nth", *KEY, length=pl.col("text").str.len_chars())
         if wanted.get("by") and wanted.get("slice"):
             own = self.columns.of(wanted["by"]).filter(slice=wanted["slice"]).lazy()
             items = items.join(own.select(KEY), on=KEY, how="semi", maintain_order="left")
-        tally = self.tally({name: sought[name] for name in (*WHOSE, "contrast")})
+        tally = self._tally(tuple(sought[name] for name in (*WHOSE, "contrast")))
         found = items.pipe(collected).join(tally, on=KEY, how="inner", maintain_order="left")
         is_shown = {
             "": pl.lit(True),
@@ -137,9 +163,20 @@ class ItemGrid:
         }
         return _sorted(found.filter(is_shown[sought["show"]]), sought.order).drop("nth", "length")
 
-    def tally(self, whose: Mapping[str, str]) -> pl.DataFrame:
-        """Flips, pairs and unreadable answers of every item under some conditions."""
-        return _tally(self, whose)
+    @cached_property
+    def _tally(self) -> Callable[[Sequence[str]], pl.DataFrame]:
+        return lru_cache(maxsize=8)(self._count)
+
+    def _count(self, whose: Sequence[str]) -> pl.DataFrame:
+        """Count flips and pairs of every item: all raters at once take their memory together."""
+        *conditions, contrast = whose
+        own = self.narrowed(dict(zip(WHOSE, conditions, strict=True)))
+        counted = [_tally_of(part, self.named(contrast)) for part in Parts(own, TOGETHER)]
+        if len(counted) == 1:
+            return counted[0]
+        sums = pl.col("n_unread", "n_flips", "n_pairs").sum()
+        every = pl.concat(counted).group_by(KEY, maintain_order=True)
+        return every.agg(sums, pl.col("farthest").max())
 
     def cells(self, keys: pl.DataFrame, sought: Sought) -> pl.DataFrame:
         """The answers to some items under all matching conditions."""
@@ -196,18 +233,6 @@ def _sorted(found: pl.DataFrame, order: str) -> pl.DataFrame:
     return found.sort([*keys, *last], descending=falls, nulls_last=True)
 
 
-def _tally(grid: ItemGrid, wanted: Mapping[str, str]) -> pl.DataFrame:
-    """Count flips and pairs of every item: all raters at once take their memory together."""
-    contrasts = grid.named(wanted["contrast"])
-    parts = Parts(grid.narrowed(wanted), TOGETHER)
-    counted = [_tally_of(part, contrasts) for part in parts]
-    if len(counted) == 1:
-        return counted[0]
-    sums = pl.col("n_unread", "n_flips", "n_pairs").sum()
-    every = pl.concat(counted).group_by(KEY, maintain_order=True)
-    return every.agg(sums, pl.col("farthest").max())
-
-
 def _tally_of(own: pl.LazyFrame, contrasts: Sequence[Contrast]) -> pl.DataFrame:
     """The counts of some decisions, contrast by contrast."""
     asked = own.group_by(KEY).agg(n_unread=(pl.col("rank") == 0).sum())
@@ -231,15 +256,3 @@ def _tally_of(own: pl.LazyFrame, contrasts: Sequence[Contrast]) -> pl.DataFrame:
             farthest=pl.max_horizontal("farthest", "far"),
         ).drop("flips", "pairs", "far")
     return total
-
-
-def neighbours(found: pl.DataFrame, key: Sequence[str]) -> tuple[int, Sequence[Any], Sequence[Any]]:
-    """The place of an item in a list from 0 (-1 if it is not there), and those beside it."""
-    dataset, item = key
-    at = found.with_row_index("at").filter(dataset=dataset, item=item)["at"]
-    if not len(at):
-        return -1, (), ()
-    place = int(at[0])
-    before = found.row(place - 1)[:2] if place else ()
-    after = found.row(place + 1)[:2] if place + 1 < len(found) else ()
-    return place, before, after

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import polars as pl
 
 from flipmeter.base.files.parquet import collected
 from flipmeter.decide import open_pipeline
+from flipmeter.report.findings import Flip
 from flipmeter.report.pairs import flipped, lazy_pairs
 from flipmeter.run.rate import panel_of, writer
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import DECISIONS
 from flipmeter.run.results.flipped_items import Opener
 from flipmeter.types import Condition, Contrast, Item, Prompt
-
-
-@dataclass(frozen=True)
-class FlippedPair:
-    """One item with two views on which the rater did not agree with itself."""
-
-    contrast: Contrast
-    gold: str
-    views: tuple[str, str]
-    prompts: tuple[str, str]
-    answers: tuple[str, str]
 
 
 def views_of_item(grid: Sequence[Condition], place: int) -> Iterator[tuple[str, Prompt]]:
@@ -43,8 +33,8 @@ def prompt_of(condition: Condition, item: Item) -> Prompt:
     return writer(condition)(first)
 
 
-def flipped_pair(run: Run) -> FlippedPair | None:
-    """The flipped item with the shortest text, of the first contrast that has one."""
+def flipped_pair(run: Run) -> tuple[Contrast, Flip, tuple[str, str]] | None:
+    """The flipped item with the shortest text, of the first contrast that has one; its prompts."""
     read = pl.col("rank") > 0, pl.col("rank_b") > 0, pl.col("level") == ""
     flips = flipped(lazy_pairs(run.scan(DECISIONS), run.contrasts)).filter(read).pipe(collected)
     if flips.is_empty():
@@ -52,6 +42,5 @@ def flipped_pair(run: Run) -> FlippedPair | None:
     own = flips.filter(contrast=flips["contrast"][0])
     opener = Opener.of(own, run)
     row = min(own.iter_rows(named=True), key=lambda one: len(opener.texts(one)[0]))
-    flip, (_, a, b) = opener.flip(row, ""), opener.texts(row)
-    views, answers = zip(*((side.view, side.answer) for side in flip.sides), strict=True)
-    return FlippedPair(opener.contrast(row), flip.gold, views, (a or "", b or ""), answers)
+    _, a, b = opener.texts(row)
+    return opener.contrast(row), opener.flip(row, ""), (a or "", b or "")

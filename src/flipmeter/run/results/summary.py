@@ -156,8 +156,10 @@ def one_flip(run: Run) -> Iterator[RenderableType]:
     if pair is None:
         yield "\nno item flipped"
         return
+    contrast, flip, prompts = pair
     yield (
-        f"\nOne item that flipped ({pair.contrast.name}, {pair.contrast.about}); "
-        f"its gold label is {pair.gold}:"
+        f"\nOne item that flipped ({contrast.name}, {contrast.about}); "
+        f"its gold label is {flip.gold}:"
     )
-    yield side_by_side(pair.views, pair.prompts, [f"answer: {answer}" for answer in pair.answers])
+    answers = [f"answer: {side.answer}" for side in flip.sides]
+    yield side_by_side([side.view for side in flip.sides], prompts, answers)
