@@ -13,15 +13,13 @@ import pytest
 import yaml
 
 from conftest import Cli
-from flipmeter.cli import _end
-from flipmeter.cli.exits import INCOMPLETE
-from flipmeter.errors import Drained, Outage, OutOfBudget, Retry
+from flipmeter.errors import Outage, Retry
 from flipmeter.model import Backend, Engine, Ledger, Store
 from flipmeter.model.engine.breaker import PROBES, ROW
 from flipmeter.run.record.folder import Run
 from flipmeter.ship.card import write_card
 from flipmeter.ship.select import select
-from flipmeter.types import Problem, Reply, Request
+from flipmeter.types import Reply, Request
 from misbehaving import Behaviour, fails, rates, receipt, resets, run_at_once, says, serving
 from misbehaving import tidy as tidy
 from test_faults import study_at
@@ -57,13 +55,6 @@ def ask(backend: Scripted, n: int, store: Store | None = None) -> dict[str, Repl
 def test_an_endpoint_that_only_fails_stops_the_run_with_what_was_seen(fault: Any) -> None:
     with pytest.raises(Outage, match=r"\d+ attempts in a row failed.*\d+ x .*127\.0\.0\.1"):
         asked_of(requests=questions(100), rule=lambda _: fault, concurrency=4)
-
-
-@pytest.mark.parametrize("kind", [Outage, Drained, OutOfBudget])
-def test_what_stops_before_its_end_is_incomplete(kind: type[Problem]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        _end(kind("no more"))
-    assert ended.value.code == INCOMPLETE == 4
 
 
 def test_ten_requests_that_only_fail_are_sent_a_bounded_number_of_times() -> None:

@@ -9,8 +9,6 @@ import os
 import re
 import resource
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -33,6 +31,7 @@ from flipmeter.ship.classify import COLUMNS, Job, LabelCounts, classify
 from flipmeter.ship.select import select
 from flipmeter.study.entries import ModelEntry, PriceEntry
 from flipmeter.types import Problem, Reply, Request
+from forked import Forked
 from misbehaving import Behaviour, answer, fails, says, serving
 from report_runs import simulated
 
@@ -249,7 +248,7 @@ def test_after_a_kill_the_rows_are_whole_and_the_rest_is_asked(card: Card, tmp_p
         remote = card.model_copy(update={"model": endpoint, "selected": None})
         write_card(remote, tmp_path / "rater.yaml")
         paths = [str(path) for path in (tmp_path / "rater.yaml", source, out, store)]
-        worker = subprocess.Popen([sys.executable, "-c", SLOW, *paths])
+        worker = Forked(SLOW, *paths)
         part = tmp_path / "out.csv.part"
         while worker.poll() is None and (not part.exists() or len(labelled(part)) < 10):
             time.sleep(0.02)

@@ -19,6 +19,7 @@ from flipmeter.model import Ledger, Store
 from flipmeter.run.progress import Meter
 from flipmeter.run.record.folder import Run
 from flipmeter.types import Message, Reply, Request, Script
+from forked import CONSOLE, Forked
 
 Write = Callable[[str, str], Path]
 Cli = Callable[..., tuple[int, str, str]]
@@ -290,11 +291,7 @@ asyncio.run(go())
 def test_a_run_that_is_stopped_goes_on_where_it_was(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: signal.Signals
 ) -> None:
-    server = subprocess.Popen(
-        [sys.executable, "-c", SLOW, Path(__file__).parent],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    server = Forked(SLOW, Path(__file__).parent, stdout=subprocess.PIPE)
     try:
         assert server.stdout is not None
         monkeypatch.setenv("HTTP_BASE_URL", server.stdout.readline().strip())
@@ -317,13 +314,8 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(
 
 def _interrupted(command: list[str], store: Path, stop: signal.Signals) -> tuple[int, str]:
     """Start a run, stop it once ten replies are stored, and return how it ended."""
-    run = subprocess.Popen(
-        [sys.executable, "-c", "from flipmeter.cli import main; main()", *command],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        env=os.environ | {"COLUMNS": "200"},
-    )
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    run = Forked(CONSOLE, *command, **streams, env=os.environ | {"COLUMNS": "200"})
     while run.poll() is None:
         if store.exists():
             with Store(store) as replies:

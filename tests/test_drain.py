@@ -25,7 +25,7 @@ from misbehaving import Behaviour, Server, never_ends, rates, serving
 from misbehaving import tidy as tidy
 from test_faults import asked, performed, receipts, study_at, table
 
-pytestmark = pytest.mark.usefixtures("tidy")
+pytestmark = [pytest.mark.usefixtures("tidy"), pytest.mark.long]
 
 COMMAND = "from flipmeter.cli import main; main()"
 UNSHIELDED = """

@@ -32,7 +32,7 @@ from test_classify import card as card
 from test_drain import COMMAND, late, start, study_in, wait_for
 from test_faults import asked, performed, table
 
-pytestmark = pytest.mark.usefixtures("tidy")
+pytestmark = [pytest.mark.usefixtures("tidy"), pytest.mark.long]
 
 RUN = ("run", "study.yaml", "--anyway", "--out", "runs/one")
 STORE = Path(".flipmeter", "replies.sqlite")

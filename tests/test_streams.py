@@ -15,13 +15,15 @@ from typing import Any
 import pytest
 import yaml
 
+import forked
 from flipmeter.run.record.folder import Run
+from forked import CONSOLE, Forked
 from misbehaving import Server, rates, serving
 from misbehaving import tidy as tidy
-from test_drain import PROGRAM, late, wait_for
+from test_drain import PROGRAM, late, start, wait_for
 from test_faults import asked, performed, receipts, study_at, table
 
-pytestmark = pytest.mark.usefixtures("tidy")
+pytestmark = [pytest.mark.usefixtures("tidy"), pytest.mark.long]
 
 FLIPMETER = str(Path(sys.executable).with_name("flipmeter"))
 RUN = (FLIPMETER, "run", "study.yaml", "--store", "replies.sqlite", "--out", "run")
@@ -34,14 +36,6 @@ fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[2], sys.argv[2:])
 """
 """Make the terminal that is given the one that ends what runs in it."""
-
-WITH_SIGNALS = """
-import os, signal, sys
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, signal.SIG_DFL)
-os.execv(sys.argv[1], sys.argv[1:])
-"""
-"""No signal is ignored, whatever started the tests (nohup)."""
 
 
 def open_study(folder: Path, url: str, n_items: int = 30) -> Any:
@@ -118,12 +112,7 @@ def test_a_pipe_whose_reader_dies_first_leaves_the_signal_its_work(
     with serving(late) as server:
         open_study(tmp_path, server.url, 60)
         tee = subprocess.Popen(["tee", "log"], cwd=tmp_path, stdin=subprocess.PIPE)
-        run = subprocess.Popen(
-            [sys.executable, "-c", WITH_SIGNALS, *RUN],
-            cwd=tmp_path,
-            stdout=tee.stdin,
-            stderr=tee.stdin,
-        )
+        run = start(tmp_path, *RUN[1:], stdout=tee.stdin, stderr=tee.stdin)
         wait_for(server, 150)
         tee.kill()
         tee.communicate()
@@ -142,12 +131,7 @@ def test_a_pipe_that_nobody_reads_does_not_hold_up_a_signal(tmp_path: Path) -> N
     os.set_blocking(writer, True)
     with serving(late) as server:
         open_study(tmp_path, server.url, 60)
-        run = subprocess.Popen(
-            [sys.executable, "-c", WITH_SIGNALS, *RUN],
-            cwd=tmp_path,
-            stdout=subprocess.DEVNULL,
-            stderr=writer,
-        )
+        run = start(tmp_path, *RUN[1:], stderr=writer)
         wait_for(server, 150)
         run.send_signal(signal.SIGINT)
         assert run.wait() == 4
@@ -186,9 +170,7 @@ def test_a_run_goes_on_to_its_end_whatever_its_streams_are(
 def test_a_signal_drains_a_run_whose_log_is_on_a_full_disk(tmp_path: Path) -> None:
     with serving(late) as server, Path(FULL).open("w") as full:
         open_study(tmp_path, server.url, 60)
-        run = subprocess.Popen(
-            [sys.executable, "-c", WITH_SIGNALS, *RUN], cwd=tmp_path, stdout=full, stderr=full
-        )
+        run = start(tmp_path, *RUN[1:], stdout=full, stderr=full)
         wait_for(server, 150)
         run.send_signal(signal.SIGTERM)
         assert run.wait() == 4
@@ -201,7 +183,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("measured")
     study = {"models": ["sim/honest"], "datasets": ["reviews"], "test_size": 20}
     (folder / "study.yaml").write_text(yaml.safe_dump(study))
-    subprocess.run(RUN, cwd=folder, capture_output=True, check=False)
+    forked.run(*RUN[1:], cwd=folder)
     return folder
 
 
@@ -232,9 +214,13 @@ def test_a_reader_that_has_enough_ends_a_list_quietly(tmp_path: Path, options: A
     ids=" ".join,
 )
 def test_a_result_that_could_not_be_written_is_no_success(measured: Path, command: Any) -> None:
-    done = in_shell(measured, f">{FULL}", FLIPMETER, *command)
-    assert (done.returncode, done.stdout) == (4, "")
-    assert done.stderr.splitlines()[-1] == (
+    with (
+        Path(FULL).open("w") as full,
+        Forked(CONSOLE, *command, cwd=measured, stdout=full, stderr=subprocess.PIPE) as run,
+    ):
+        said = run.communicate()[1]
+    assert run.returncode == 4
+    assert said.splitlines()[-1] == (
         "flipmeter: the output could not be written (No space left on device)"
     )
 
@@ -242,7 +228,10 @@ def test_a_result_that_could_not_be_written_is_no_success(measured: Path, comman
 @pytest.mark.parametrize("redirection", ["<&-", "2>&-", "<&- 2>&-"])
 def test_a_stream_that_is_not_there_changes_no_output(measured: Path, redirection: str) -> None:
     command = (FLIPMETER, "measure", "run", "--json")
-    whole, without = (in_shell(measured, how, *command) for how in ("", redirection))
+    whole, without = (
+        forked.run(*command[1:], cwd=measured),
+        in_shell(measured, redirection, *command),
+    )
     assert (without.returncode, without.stdout) == (whole.returncode, whole.stdout)
     assert json.loads(without.stdout)
 
