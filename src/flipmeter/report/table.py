@@ -521,6 +521,7 @@ def write_table(
     frame: pl.DataFrame,
     path: Path,
     texts: Mapping[str, Callable[[pl.DataFrame], str]] | None = None,
+    way_out: str = "use another path",
 ) -> None:
     """Write all rows of a frame to a .csv or .parquet file, or as a text by the name's ending."""
     writers = {".csv": safe_csv, **(texts or {})}
@@ -533,9 +534,7 @@ def write_table(
         else:
             write_output(path, writers[path.suffix](frame))
     except OSError as error:
-        raise Problem(
-            f"cannot write {path} ({error.strerror or error}); use another path"
-        ) from error
+        raise Problem(f"cannot write {path} ({error.strerror or error}); {way_out}") from error
 
 
 def safe_csv(frame: pl.DataFrame) -> str:
