@@ -134,7 +134,7 @@ def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
             Column(WEIGHTED, lambda row: interval(row[WEIGHTS]) if WEIGHTS in row else "")
         )
     columns += [Column(title, partial(_score, name=name)) for name, title in scores.items()]
-    columns.append(Column("parse failures", lambda row: _failures(row["parse_failure"])))
+    columns.append(Column("parse failures", _failures))
     wanted = pl.col("metric").is_in(["accuracy", *scores, "parse_failure", WEIGHTS])
     groups: list[Group] = []
     for own in estimates.partition_by(list(KEYS), maintain_order=True):
@@ -152,10 +152,6 @@ def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
 WEIGHTS = "weighted:accuracy"
 
 
-def _if_there(row: Record | None) -> str:
-    return "" if row is None else interval(row)
-
-
 def _score(rows: Record, name: str) -> str:
     row = rows.get(name)
     if row is None:
@@ -163,7 +159,8 @@ def _score(rows: Record, name: str) -> str:
     return "undefined" if row["value"] is None else number(row["value"])
 
 
-def _failures(row: Record) -> str:
+def _failures(rows: Record) -> str:
+    row = rows["parse_failure"]
     return interval(row) if row["k"] is None else f"{row['k']} of {row['n']}"
 
 

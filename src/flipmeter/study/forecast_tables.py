@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
@@ -96,16 +96,9 @@ def _time(duration: Duration | None) -> str:
 
 def _notes(seen: Preview) -> Iterator[str]:
     """Yield how the numbers are known, and what is missing."""
-    for words, models in _by_words(seen, _token_words).items():
-        yield f"prompt tokens: {words}{models}"
-    for words, models in _by_words(seen, _cache_words).items():
-        yield f"prefix cache: {words}{models}"
-    for words, models in _by_words(seen, _time_words).items():
-        yield f"time: {words}{models}"
-    for words, models in _by_words(seen, _engine_words).items():
-        yield f"engine: {words}{models}"
-    for words, models in _by_words(seen, _price_words).items():
-        yield f"! no price known: {words}{models}"
+    for title, words_of in NOTES.items():
+        for words, models in _by_words(seen, words_of).items():
+            yield f"{title}: {words}{models}"
     if seen.usd_low is None:
         yield "  add a `price` to the model in the study, or pass --prices FILE"
 
@@ -143,16 +136,15 @@ def _cache_words(forecast: Forecast) -> str:
     return f"{share}, saves about {dollars(saved)}"
 
 
-def _engine_words(forecast: Forecast) -> str:
-    return "; ".join(forecast.notes)
-
-
-def _price_words(forecast: Forecast) -> str:
-    return forecast.quote.note if forecast.quote.price is None else ""
-
-
-def _time_words(forecast: Forecast) -> str:
-    return forecast.duration.source if forecast.duration else ""
+NOTES: Mapping[str, Callable[[Forecast], str]] = {
+    "prompt tokens": _token_words,
+    "prefix cache": _cache_words,
+    "time": lambda forecast: forecast.duration.source if forecast.duration else "",
+    "engine": lambda forecast: "; ".join(forecast.notes),
+    "! no price known": lambda forecast: (
+        forecast.quote.note if forecast.quote.price is None else ""
+    ),
+}
 
 
 # --- power of a claim -------------------------------------------------------------------------
