@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -73,82 +72,80 @@ def configuration_views(found: Findings) -> tuple[list[ConfigurationView], list[
     known = {contrast.name: contrast for contrast in found.contrasts}
     drawn = [_view(choice, known) for choice in compared[:MOST_PANELS]]
     first = compared[0]
-    costs = " and ".join(_weighed(first)) or "nothing else"
-    notes = [HOW.format(by=first.by, cost=costs), *troubles]
+    # The first cost is what the selection weighs; the others are there to be looked at.
+    costs = [f"{unit} per item" for unit in first.configurations[0].costs][:1] or ["nothing else"]
+    notes = [HOW.format(by=first.by, cost=costs[0]), *troubles]
     if found.verdicts["unreadable"].sum():
         notes.append(UNREAD)
     more = "flipmeter select RUN --dataset NAME --all"
     return drawn, [*notes, *left_out(len(compared) - MOST_PANELS, "datasets", more)]
 
 
-def _weighed(choice: Choice) -> list[str]:
-    """The cost that the selection weighs; the others are there to be looked at."""
-    return [f"{unit} per item" for unit in list(choice.configurations[0].costs)[:1]]
-
-
 def _view(choice: Choice, known: Mapping[str, Contrast]) -> ConfigurationView:
-    several = len({one.rater for one in choice.configurations}) > 1
-    names = [shown_configuration(one, several_raters=several) for one in choice.configurations]
-    order = _order(choice)
-    drawn = _drawn(choice, order)
-    cut = f"; the picture shows {len(drawn)} of them" if len(drawn) < len(order) else ""
-    contrast = _leading(choice)
+    rows = _rows(choice)
+    drawn = _drawn(rows)
+    cut = f"; the picture shows {len(drawn)} of them" if len(drawn) < len(rows) else ""
+    # The contrast that any configuration flips most under is what a choice hangs on.
+    worst = [found for row in rows if (found := worst_flips(row["one"].flips))]
+    flips = list(choice.configurations[0].flips)
+    contrast = max(worst, key=lambda found: found[1].value)[0] if worst else flips[0]
     points = [
         Point(
-            names[place],
-            _rate(one, contrast),
-            _ends(one.score),
-            one.is_on_front,
-            place == choice.chosen,
-            not one.level,
+            row["name"],
+            _rate(row["one"], contrast),
+            _ends(row["one"].score),
+            row["one"].is_on_front,
+            row["is_chosen"],
+            not row["one"].level,
         )
-        for place in drawn
-        if not math.isnan(_rate(one := choice.configurations[place], contrast)[0])
+        for row in drawn
+        if not math.isnan(_rate(row["one"], contrast)[0])
     ]
-    n_front = sum(one.is_on_front for one in choice.configurations)
+    n_front = sum(row["one"].is_on_front for row in rows)
     told = f"{choice.dataset}: {choice.by} against flips under {contrast}"
-    picture = scatter(points, f"{told} of {len(names)} configurations, {n_front} on the front")
+    picture = scatter(points, f"{told} of {len(rows)} configurations, {n_front} on the front")
     return ConfigurationView(
-        f"{choice.dataset}: {len(names):,} configurations, {n_front:,} on the Pareto front{cut}",
+        f"{choice.dataset}: {len(rows):,} configurations, {n_front:,} on the Pareto front{cut}",
         f"{choice.by}, %",
         f"flips under {contrast}, {known[contrast].about}, %",
         picture if len(points) > 1 and choice.by == "accuracy" else Markup(""),
-        _grid(choice, names, order),
-        _data(choice, names, drawn, known, contrast),
+        _table(choice, rows),
+        _data(choice, drawn, known, contrast),
     )
 
 
-def _drawn(choice: Choice, order: Sequence[int]) -> Sequence[int]:
-    """The configurations that a picture has room for: the best of the front and of the others."""
-    if len(order) <= MOST_ROWS:
-        return order
-    is_best = [
-        place == choice.chosen or choice.configurations[place].is_on_front for place in order
+def _rows(choice: Choice) -> list[Record]:
+    """The configurations with their names and the filters of their items: the choice first, then
+    the front, the best first."""
+    several = len({one.rater for one in choice.configurations}) > 1
+    sign = -1 if choice.by in BETTER_UP else 1
+    rows = [
+        {
+            "one": one,
+            "name": shown_configuration(one, several_raters=several),
+            "is_chosen": place == choice.chosen,
+            "query": urlencode(
+                {"rater": one.rater, "level": one.level or "base", "dataset": choice.dataset}
+            ),
+        }
+        for place, one in enumerate(choice.configurations)
     ]
-    best = [place for place, is_so in zip(order, is_best, strict=True) if is_so]
-    others = [place for place, is_so in zip(order, is_best, strict=True) if not is_so]
+    rows.sort(
+        key=lambda row: (
+            not row["is_chosen"],
+            not row["one"].is_on_front,
+            sign * row["one"].score.value,
+        )
+    )
+    return rows
+
+
+def _drawn(rows: Sequence[Record]) -> Sequence[Record]:
+    """The configurations that a picture has room for: the best of the front and of the others."""
+    best = [row for row in rows if row["is_chosen"] or row["one"].is_on_front]
+    others = [row for row in rows if not (row["is_chosen"] or row["one"].is_on_front)]
     n_best = max(MOST_ROWS // 2, MOST_ROWS - len(others))
     return [*best[:n_best], *others][:MOST_ROWS]
-
-
-def _order(choice: Choice) -> list[int]:
-    """Places of the configurations: the choice, then the front, best first."""
-    sign = -1 if choice.by in BETTER_UP else 1
-    return sorted(
-        range(len(choice.configurations)),
-        key=lambda place: (
-            place != choice.chosen,
-            not choice.configurations[place].is_on_front,
-            sign * choice.configurations[place].score.value,
-        ),
-    )
-
-
-def _leading(choice: Choice) -> str:
-    """The contrast that any configuration flips most under, which is what a choice hangs on."""
-    worst = [found for one in choice.configurations if (found := worst_flips(one.flips))]
-    names = list(choice.configurations[0].flips)
-    return max(worst, key=lambda found: found[1].value)[0] if worst else names[0]
 
 
 def _rate(one: Configuration, contrast: str) -> tuple[float, float, float]:
@@ -163,19 +160,18 @@ def _ends(one: Estimate) -> tuple[float, float, float]:
 # --- as a table -------------------------------------------------------------------------------
 
 
-def _grid(choice: Choice, names: Sequence[str], order: Sequence[int]) -> Table:
+def _table(choice: Choice, rows: Sequence[Record]) -> Table:
     first = choice.configurations[0]
     columns = [
-        Column("configuration", partial(_name, choice)),
+        Column(
+            "configuration",
+            lambda row: Cell(breakable(row["name"]), row["name"], "", row["query"]),
+        ),
         Column(Markup("Pareto front <small>on it, chosen</small>"), _standing),
         Column(SHORT.get(choice.by, choice.by), lambda row: _number(row["one"].score, choice.by)),
         *(_numbers(SHORT.get(name, name), "others", name) for name in first.others),
         *(_numbers(f"{name} flips", "flips", name) for name in first.flips),
         *([Column(f"{', '.join(first.costs)} per item", _costs)] if first.costs else []),
-    ]
-    rows = [
-        {"one": choice.configurations[at], "name": names[at], "is_chosen": at == choice.chosen}
-        for at in order
     ]
     dashed = any(one.cannot_flip for one in choice.configurations)
     never = "–: positions cannot vary there, so nothing can flip; counts as 0."
@@ -188,19 +184,6 @@ def _grid(choice: Choice, names: Sequence[str], order: Sequence[int]) -> Table:
         kind="plain rates configurations",
         is_detail=len(rows) > MOST_OPEN,
     )
-
-
-def _numbers(title: str, of: str, name: str) -> Column:
-    return Column(title, lambda row: _number(getattr(row["one"], of)[name], name))
-
-
-def _name(choice: Choice, row: Record) -> Cell:
-    return Cell(breakable(row["name"]), row["name"], "", _query(choice, row["one"]))
-
-
-def _query(choice: Choice, one: Configuration) -> str:
-    """The filters of the items of a configuration."""
-    return urlencode({"rater": one.rater, "level": one.level or "base", "dataset": choice.dataset})
 
 
 def _standing(row: Record) -> Cell:
@@ -216,6 +199,11 @@ def _costs(row: Record) -> Cell:
     return beside(f"{first:.3g}", ", ".join(f"{cost:.3g}" for cost in others), first)
 
 
+def _numbers(title: str, of: str, name: str) -> Column:
+    metric = name if of == "others" else FLIPS
+    return Column(title, lambda row: _number(getattr(row["one"], of)[name], metric))
+
+
 def _number(one: Estimate, metric: str) -> Cell:
     if math.isnan(one.value):
         return Cell("–", None, "num")
@@ -228,11 +216,7 @@ def _number(one: Estimate, metric: str) -> Cell:
 
 
 def _data(
-    choice: Choice,
-    names: Sequence[str],
-    order: Sequence[int],
-    known: Mapping[str, Contrast],
-    contrast: str,
+    choice: Choice, rows: Sequence[Record], known: Mapping[str, Contrast], contrast: str
 ) -> Markup:
     """The data of the page's script, as JSON that is safe inside an element."""
     first = choice.configurations[0]
@@ -241,47 +225,39 @@ def _data(
         **{f"{FLIPS}{name}": f"flips under {name}, {known[name].about}" for name in first.flips},
         **{unit: TITLES[unit] for unit in first.costs},
     }
+    facets: dict[str, set[str]] = {}
+    for one in choice.configurations:
+        for name, value in {"rater": one.rater, **one.factors}.items():
+            facets.setdefault(name, set()).add(value)
     content = {
         "dataset": visible(choice.dataset),
-        "axes": [_axis(name, title) for name, title in axes.items()],
+        "axes": [
+            {
+                "name": name,
+                "title": title,
+                "unit": "%" if name in BETTER_UP or name.startswith(FLIPS) else "",
+                "better": "up" if name in BETTER_UP else "down",
+            }
+            for name, title in axes.items()
+        ],
         "across": f"{FLIPS}{contrast}",
         "up": choice.by,
-        "facets": _facets(choice.configurations),
-        "points": [
-            _point(choice, choice.configurations[place], names[place], place) for place in order
-        ],
+        "facets": [name for name, some in facets.items() if len(some) > 1],
+        "points": [_point(row, choice.by) for row in rows],
     }
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace("&", "\\u0026"))
 
 
-def _axis(name: str, title: str) -> dict[str, Any]:
-    is_share = name in BETTER_UP or name.startswith(FLIPS)
-    return {
-        "name": name,
-        "title": title,
-        "unit": "%" if is_share else "",
-        "better": "up" if name in BETTER_UP else "down",
-    }
-
-
-def _facets(configurations: Sequence[Configuration]) -> list[str]:
-    """The facets of configurations: raters, and factors that vary."""
-    values: dict[str, set[str]] = {"rater": {one.rater for one in configurations}}
-    for one in configurations:
-        for factor, level in one.factors.items():
-            values.setdefault(factor, set()).add(level)
-    return [name for name, some in values.items() if len(some) > 1]
-
-
-def _point(choice: Choice, one: Configuration, name: str, place: int) -> dict[str, Any]:
-    numbers = {name: _ends(found) for name, found in {choice.by: one.score, **one.others}.items()}
+def _point(row: Record, by: str) -> dict[str, Any]:
+    one: Configuration = row["one"]
+    numbers = {name: _ends(found) for name, found in {by: one.score, **one.others}.items()}
     numbers |= {f"{FLIPS}{contrast}": _rate(one, contrast) for contrast in one.flips}
     return {
-        "name": visible(name),
-        "query": _query(choice, one),
+        "name": visible(row["name"]),
+        "query": row["query"],
         "isFront": one.is_on_front,
-        "isChosen": place == choice.chosen,
+        "isChosen": row["is_chosen"],
         "isBase": not one.level,
         "onFront": round(one.on_front, 4),
         "chosen": round(one.chosen, 4),
