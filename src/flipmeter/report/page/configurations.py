@@ -119,7 +119,7 @@ def _rows(choice: Choice) -> list[Record]:
     the front, the best first."""
     several = len({one.rater for one in choice.configurations}) > 1
     sign = -1 if choice.by in BETTER_UP else 1
-    rows = [
+    rows: list[Record] = [
         {
             "one": one,
             "name": shown_configuration(one, several_raters=several),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -46,14 +46,14 @@ def axis_for(values: Iterable[float], *, low: float | None = None) -> Axis:
 
 def scale(axis: Axis) -> Markup:
     """Draw the ticks of an axis with their numbers, as the head of a column of rows."""
-    return _svg("scale", 16, [_tick(axis, tick, y="12") for tick in axis.ticks])
+    return _svg("scale", 16, [_tick(axis, tick, {"y": "12"}) for tick in axis.ticks])
 
 
-def _tick(axis: Axis, tick: float, **about: str) -> Markup:
+def _tick(axis: Axis, tick: float, about: Mapping[str, str]) -> Markup:
     """The number of a tick, which stays inside its picture."""
     x = axis.at(tick)
     anchor = "start" if x < 2 else "end" if x > 98 else "middle"
-    return _element("text", f"{100 * tick:.0f}", x=x, **{"text_anchor": anchor, **about})
+    return _element("text", {"x": x, "text-anchor": anchor, **about}, f"{100 * tick:.0f}")
 
 
 def drawn(
@@ -87,23 +87,20 @@ def span(
     parts = [_line("grid", axis.at(tick), 0.0, axis.at(tick), 100.0) for tick in axis.ticks]
     if noise is not None:
         floor, left, right = map(axis.at, noise)
-        band = {"x": left, "y": 0.0, "width": max(right - left, 0.0), "height": 100.0}
-        parts += [
-            _element("rect", kind="noise", **band),
-            _line("floor", floor, 0.0, floor, 100.0),
-        ]
-    about: dict[str, float | str] = {"kind": f"dot {word}", "cx": value, "cy": 50.0, "r": "4.5"}
-    mark = _element("circle", **about)
+        wide = max(right - left, 0.0)
+        band = {"class": "noise", "x": left, "y": 0.0, "width": wide, "height": 100.0}
+        parts += [_element("rect", band), _line("floor", floor, 0.0, floor, 100.0)]
+    mark = _element("circle", {"class": f"dot {word}", "cx": value, "cy": 50.0, "r": "4.5"})
     if word == "unreadable":  # a cross, so that colour is not all that tells it
-        at = {"x": value, "y": 50.0}
-        mark = _element("text", "✕", kind="cross", **at, dy="5", text_anchor="middle")
+        about = {"class": "cross", "x": value, "y": 50.0, "dy": "5", "text-anchor": "middle"}
+        mark = _element("text", about, "✕")
     return _svg("span", 24, [*parts, _line("range", low, 50.0, high, 50.0), mark])
 
 
 def bar(share: float, expected: float | None = None, top: float = 1.0) -> Markup:
     """Draw a share as a bar, and where it was expected as a tick."""
-    about = {"x": 0.0, "y": 25.0, "width": 100 * share / top, "height": 50.0}
-    parts = [_element("rect", kind="bar", **about)]
+    about = {"class": "bar", "x": 0.0, "y": 25.0, "width": 100 * share / top, "height": 50.0}
+    parts = [_element("rect", about)]
     if expected is not None:
         parts.append(_line("expected", 100 * expected / top, 5.0, 100 * expected / top, 95.0))
     return _svg("bars", 16, parts)
@@ -129,20 +126,19 @@ def scatter(points: Sequence[Point], title: str) -> Markup:
     for tick in across.ticks:
         x = across.at(tick)
         parts.append(_line("grid", x, 0.0, x, 100.0))
-        parts.append(_tick(across, tick, y="100%", dy="16", text_anchor="middle"))
+        parts.append(_tick(across, tick, {"y": "100%", "dy": "16", "text-anchor": "middle"}))
     for tick in up.ticks:
         y = 100 - up.at(tick)
-        about = {"x": "0", "dx": "-8", "dy": "4", "text_anchor": "end"}
+        about = {"x": "0", "dx": "-8", "y": y, "dy": "4", "text-anchor": "end"}
         parts.append(_line("grid", 0.0, y, 100.0, y))
-        parts.append(_element("text", f"{100 * tick:.0f}", y=y, **about))
+        parts.append(_element("text", about, f"{100 * tick:.0f}"))
     for point in sorted(points, key=lambda one: (one.is_on_front, one.is_chosen)):
         parts += _point(point, across, up)
     for point in _labelled(points, up):
-        is_right = across.at(point.across[0]) > 55
-        about = {"dx": "-9" if is_right else "9", "dy": "-6"}
-        about["text_anchor"] = "end" if is_right else "start"
-        at = {"x": across.at(point.across[0]), "y": 100 - up.at(point.up[0])}
-        parts.append(_element("text", excerpt(point.title, 32), kind="name", **at, **about))
+        x, y = across.at(point.across[0]), 100 - up.at(point.up[0])
+        dx, anchor = ("-9", "end") if x > 55 else ("9", "start")
+        about = {"class": "name", "x": x, "y": y, "dx": dx, "dy": "-6", "text-anchor": anchor}
+        parts.append(_element("text", about, excerpt(point.title, 32)))
     return _svg("scatter", 340, parts, title)
 
 
@@ -151,11 +147,11 @@ def _point(point: Point, across: Axis, up: Axis) -> list[Markup]:
     y, low, high = (100 - up.at(value) for value in point.up)
     kind = "best" if point.is_on_front else "beaten"
     told = f"{point.title}: {_percent(point.across)} flips, {_percent(point.up)} right"
-    circle = {"cx": x, "cy": y, "r": "7" if point.is_chosen else "5"}
+    circle = {"class": kind, "cx": x, "cy": y, "r": "7" if point.is_chosen else "5"}
     return [
         _line(f"reach {kind}", left, y, right, y),
         _line(f"reach {kind}", x, low, x, high),
-        _element("circle", _element("title", visible(told)), kind=kind, **circle),
+        _element("circle", circle, _element("title", {}, visible(told))),
     ]
 
 
@@ -178,17 +174,13 @@ def _labelled(points: Sequence[Point], up: Axis) -> list[Point]:
 
 
 def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
-    return _element("line", kind=kind, x1=x1, y1=y1, x2=x2, y2=y2)
+    return _element("line", {"class": kind, "x1": x1, "y1": y1, "x2": x2, "y2": y2})
 
 
-def _element(tag: str, content: str = "", *, kind: str = "", **about: float | str) -> Markup:
-    """An element of SVG: numbers are percentages, and hyphens of names are written as _."""
-    told = {"class": kind} if kind else {}
-    told |= {
-        name.replace("_", "-"): value if isinstance(value, str) else f"{place(value)}%"
-        for name, value in about.items()
-    }
-    attributes = Markup("").join(Markup(' {}="{}"').format(*one) for one in told.items())
+def _element(tag: str, about: Mapping[str, float | str], content: str = "") -> Markup:
+    """An element of SVG; numbers are percentages."""
+    texts = ((k, v if isinstance(v, str) else f"{place(v)}%") for k, v in about.items())
+    attributes = Markup("").join(Markup(' {}="{}"').format(*one) for one in texts)
     return Markup("<{}{}>{}</{}>" if content else "<{}{}/>").format(tag, attributes, content, tag)
 
 
