@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flipmeter.report.table_files import markdown_table
-
 from flipmeter import Run, Study
+from flipmeter.report.table import markdown_table
 from flipmeter.study.grid import conditions
 from flipmeter.types import Condition, Item
 

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from flipmeter.report.table_files import markdown_table
 
 from flipmeter import Run
 from flipmeter.measure import residuals
@@ -31,6 +30,7 @@ from flipmeter.paper.answer import PaperAnswer, chosen_claims
 from flipmeter.paper.answer_page import words_markdown
 from flipmeter.paper.claims import paper_claims
 from flipmeter.paper.evidence import PHASES, Phase, PhaseRuns
+from flipmeter.report.table import markdown_table
 from flipmeter.types import Problem
 
 PAGE = Path(__file__).parents[1] / "docs" / "findings.md"

@@ -370,8 +370,7 @@ DOORS = {
     # What is open already, or an empty folder.
     ("base/printed.py", "os.open"): "the system's own /dev/null",
     ("ship/classify.py", "truncate"): "an open file",
-    ("report/table_files.py", "write_parquet"): "an open file",
-    ("report/whole.py", "write_parquet"): "a buffer",
+    ("report/table.py", "write_parquet"): "an open file",
     ("run/record/spill.py", "rmdir"): "an empty folder",
     ("run/record/heartbeat.py", "rmdir"): "an empty folder",
 }

@@ -38,7 +38,7 @@ NO_EVIDENCE = {
     # How many rows were asked for.
     ("classify.py", "finish"),
     # How a number is printed or drawn; how many labels a table has.
-    ("estimate_tables.py", "p_value"),
+    ("format.py", "p_value"),
     ("draw.py", "ticks"),
     ("prediction_rows.py", "_guessed"),
     # The paper's own rule, shown to say nothing.

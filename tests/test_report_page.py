@@ -37,7 +37,7 @@ from flipmeter.run.results.flipped_items import flipped_items
 from flipmeter.run.results.gather import gather, sentences
 from flipmeter.run.results.item_grid import ItemGrid, Sought
 from flipmeter.ship.choices import findings
-from flipmeter.types import Contrast, Message, Script
+from flipmeter.types import Contrast, Message, Remark, Script
 from read_html import Page
 from report_runs import HOSTILE, LONG, hostile, many, simulated
 
@@ -313,12 +313,16 @@ def test_only_what_differs_is_marked() -> None:
 
 def test_a_warning_that_raters_share_is_said_once_with_the_count_of_each() -> None:
     why = "repeats differ although decoding is greedy"
-    told = {"ann": f"53 of 300 {why}", "ben": "no price", "cai": f"1,040 of 3,000 {why}"}
+    told = {
+        "ann": [Remark(why, "53 of 300")],
+        "ben": [Remark("no price")],
+        "cai": [Remark(why, "1,040 of 3,000")],
+    }
     assert shared_warnings(told) == {
         "ann (53 of 300), cai (1,040 of 3,000)": why,
         "ben": "no price",
     }
-    assert shared_warnings({"ann": told["ann"]}) == {"ann": told["ann"]}
+    assert shared_warnings({"ann": told["ann"]}) == {"ann": f"53 of 300 {why}"}
 
 
 def test_labels_are_marked_where_they_stand_and_texts_that_did_not_move_are_not() -> None:

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
-from rich.table import Table
 
 import flipmeter as fm
 from conftest import Cli
@@ -24,6 +23,7 @@ from flipmeter.measure import ASPECTS, worst_first
 from flipmeter.report import comparison_table, residual_table, verdict_lines, verdict_table
 from flipmeter.report.phase0_tables import phase0_view
 from flipmeter.report.screen import COLUMNS, DROPPED, MOST_ROWS, TOWARDS, more_rows
+from flipmeter.report.table import Column, Table, groups_of
 from flipmeter.run.results.summary import DETAILS
 from flipmeter.types import JUDGED
 from report_runs import simulated
@@ -239,9 +239,7 @@ WORDS = st.text("abc/-=.", min_size=1, max_size=50)
     st.integers(40, 140),
 )
 def test_no_table_loses_a_character(rows: list[tuple[str, ...]], width: int) -> None:
-    table = Table("rater", "flips [95 %]", "what moves", "noise", title="A title")
-    for row in rows:
-        table.add_row(*(cell.replace("[", r"\[") for cell in row))
+    table = Table("A title", ["rater", "flips [95 %]", "what moves", "noise"], groups_of(rows))
     text = printed([table], width)
     assert_whole(text, width)
     shown = re.sub(r"[^\w.\[\]%,/=-]", "", text)
@@ -252,9 +250,9 @@ def test_no_table_loses_a_character(rows: list[tuple[str, ...]], width: int) -> 
 
 
 def test_a_footer_is_shown_at_any_width() -> None:
-    table = Table("model", "price", show_footer=True)
-    table.columns[0].footer, table.columns[1].footer = "all of the models", "$12,345.67"
-    table.add_row("a model with quite a long name", "$12,000.00 to $13,000.00")
+    columns = [Column("model", footer="all of the models"), Column("price", footer="$12,345.67")]
+    row = ["a model with quite a long name", "$12,000.00 to $13,000.00"]
+    table = Table("", columns, groups_of([row]))
     for width in (30, 40, 60):
         text = flat(printed([table], width))
         assert "$12,345.67" in text
@@ -262,8 +260,7 @@ def test_a_footer_is_shown_at_any_width() -> None:
 
 
 def test_a_table_that_fits_is_left_alone() -> None:
-    table = Table("a", "b")
-    table.add_row("1.0 % [0.0, 2.0]", "x")
+    table = Table("", ["a", "b"], groups_of([["1.0 % [0.0, 2.0]", "x"]]))
     console = Console(file=io.StringIO(), width=80)
     console.print(table)
     assert printed([table], 80) == console.file.getvalue()  # type: ignore[attr-defined]
@@ -296,9 +293,7 @@ MARKED = "[red]low[/red] flipmeter[hf] :smile: [/]"
 
 class Marked(Printed):
     def tables(self) -> Iterable[RenderableType]:
-        table = Table(MARKED, title=MARKED)
-        table.add_row(MARKED)
-        return [table, MARKED]
+        return [Table(MARKED, [MARKED], groups_of([[MARKED]])), MARKED]
 
 
 def test_brackets_and_colons_in_names_mean_themselves(capsys: pytest.CaptureFixture[str]) -> None:

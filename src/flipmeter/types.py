@@ -27,6 +27,8 @@ Slot = int
 
 NO_CLASS: Rank = 0
 NO_LABELS = "no labels"
+STOPPED = "stopped"
+"""The code of the remark that a run was stopped before its end."""
 """Reason why a score is undefined for items without a gold class."""
 
 ALPHA = 0.05
@@ -961,6 +963,18 @@ class Decision:
     degenerate: bool = False
     probabilities: tuple[float, ...] | None = None
     label_mass: float | None = None
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What a reader of a rater's numbers must know; raters may share it with their own counts."""
+
+    text: str
+    count: str = ""
+    code: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.count} {self.text}" if self.count else self.text
 
 
 @dataclass(frozen=True)

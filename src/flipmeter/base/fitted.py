@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.measure import Measurement
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 GLUE = "\ue000"
@@ -25,34 +26,25 @@ LONGEST = 20
 
 
 def fitted(table: Table, console: Console, options: ConsoleOptions) -> RenderableType:
-    """The table itself where it fits; else with narrower columns, or with its rows stacked."""
+    """A table of texts where it fits; else with narrower columns, or with its rows stacked."""
     natural = Measurement.get(console, options.update(max_width=10_000), table).maximum
     if natural <= options.max_width or not table.columns:
         return table
-    columns = [_texts(column, console, table.show_footer) for column in table.columns]
-    cells = [one for one in columns if one is not None]
-    if len(cells) < len(columns):
-        return table
+    cells = [
+        [glued(cast(Text, cell)) for cell in (one.header, *one.cells, one.footer)]
+        for one in table.columns
+    ]
     wide = [max(text.cell_len for one in texts for text in one.split()) for texts in cells]
     narrow = [min(w, max(map(_unit, texts))) for w, texts in zip(wide, cells, strict=True)]
     room = options.max_width - (natural - sum(wide))
     bare = options.max_width - (len(wide) - 1)
-    if sum(narrow) <= room:
-        return _narrowed(table, cells, _shared(wide, narrow, room))
-    if sum(narrow) <= bare:
-        return _narrowed(table, cells, _shared(wide, narrow, bare), is_bare=True)
-    return Group(*_stacked(table, cells, console, options.max_width))
-
-
-def _texts(column: Column, console: Console, has_footer: bool) -> list[Text] | None:
-    """The header, cells and footer of a column as texts; None if one of them is something else."""
-    found = []
-    for cell in (column.header, *column.cells, *([column.footer] if has_footer else [])):
-        if not isinstance(cell, str | Text):
-            return None
-        text = console.render_str(cell) if isinstance(cell, str) else cell.copy()
-        found.append(glued(text))
-    return found
+    if sum(narrow) > bare:
+        return Group(*_stacked(table, cells, console, options.max_width))
+    if sum(narrow) > room:
+        table.box, table.padding, table.pad_edge, room = None, (0, 1, 0, 0), False, bare
+    for column, width in zip(table.columns, _shared(wide, narrow, room), strict=True):
+        column.width, column.overflow, column.no_wrap = width, "fold", False
+    return table
 
 
 def glued(text: Text) -> Text:
@@ -84,45 +76,14 @@ def _shared(wide: Sequence[int], narrow: Sequence[int], room: int) -> list[int]:
     return widths
 
 
-def _narrowed(
-    table: Table, cells: Sequence[Sequence[Text]], widths: Sequence[int], *, is_bare: bool = False
-) -> Table:
-    new = Table(
-        title=table.title,
-        caption=table.caption,
-        box=None if is_bare else table.box,
-        padding=(0, 1, 0, 0) if is_bare else table.padding,
-        pad_edge=False if is_bare else table.pad_edge,
-        show_header=table.show_header,
-        show_footer=table.show_footer,
-        show_edge=table.show_edge,
-        show_lines=table.show_lines,
-        header_style=table.header_style,
-        title_justify=table.title_justify,
-        caption_justify=table.caption_justify,
-    )
-    for column, texts, width in zip(table.columns, cells, widths, strict=True):
-        new.add_column(
-            texts[0],
-            texts[-1] if table.show_footer else "",
-            width=width,
-            overflow="fold",
-            justify=column.justify,
-            style=column.style,
-        )
-    for row, *texts in zip(table.rows, *(one[1:] for one in cells), strict=False):
-        new.add_row(*texts, style=row.style, end_section=row.end_section)
-    return new
-
-
 def _stacked(
     table: Table, cells: Sequence[Sequence[Text]], console: Console, width: int
 ) -> Iterator[RenderableType]:
     """Each row as lines: its first cell, then the others under it with their headings."""
     if table.title:
-        yield Text.assemble((str(table.title), "italic"))
+        yield Text(str(table.title), style="italic")
     heads = [texts[0] for texts in cells]
-    for row in zip(*(one[1:] for one in cells), strict=True):
+    for row in zip(*(one[1 : len(one) - (not table.show_footer)] for one in cells), strict=True):
         first, *others = zip(heads, row, strict=True)
         yield first[1]
         told = [
@@ -134,4 +95,4 @@ def _stacked(
             line.rstrip()
             yield Text.assemble("  ", line)
     if table.caption:
-        yield table.caption if isinstance(table.caption, Text) else Text(str(table.caption))
+        yield table.caption

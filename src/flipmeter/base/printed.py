@@ -132,16 +132,13 @@ class Shown:
         self.thing = thing
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        from rich.table import Table
         from rich.text import Text
 
-        from flipmeter.base.fitted import GLUE, fitted, glued
+        from flipmeter.base.fitted import GLUE, glued
 
         thing = self.thing
         if isinstance(thing, str):
             thing = glued(Text(thing))
-        elif isinstance(thing, Table):
-            thing = fitted(thing, console, options)
         for segment in console.render(thing, options):
             if segment.control:
                 yield segment

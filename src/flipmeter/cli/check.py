@@ -125,7 +125,7 @@ def _say_claims(run: Run, claims: list[str], output: Output, folders: list[Path]
     output.show(
         heading(run) | {"outcome": outcome},
         {"certificates": table},
-        lambda: say("", warned(certificate_table(table), run.warnings)),
+        lambda: say("", warned(certificate_table(table), run.source.remarks)),
         steps=unless_met(outcome, *folders),
     )
     exit_by(outcome)

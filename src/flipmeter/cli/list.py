@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import polars as pl
 import typer
-from rich.table import Table
 
 from flipmeter.cli.consoles import say
 from flipmeter.cli.next_commands import on_file
@@ -23,6 +22,7 @@ from flipmeter.probe import demo_orders, probes
 from flipmeter.prompt import factors
 from flipmeter.registry import OURS, Registry, about, suggestion
 from flipmeter.report import sections
+from flipmeter.report.table import Table, groups_of
 from flipmeter.study.configs import configs
 from flipmeter.types import Problem
 
@@ -83,10 +83,8 @@ def list_(
         print_json({kind: kinds[kind]} if kind else kinds)
         return
     for name in [kind] if kind else [*kinds]:
-        table = Table(title=name, title_justify="left", show_header=False, box=None)
-        for part, line in kinds[name].items():
-            table.add_row(f"  {part}", line)
-        say(table)
+        rows = ((f"  {part}", line) for part, line in kinds[name].items())
+        say(Table(name, ["", ""], groups_of(rows), lines="no"))
 
 
 def _write_dataset(

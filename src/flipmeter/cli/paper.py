@@ -165,15 +165,16 @@ def _show_phase0(runs: dict[Phase, list[Path]], out: Path | None, *, as_json: bo
     greedy = Run(*runs["phase0a"]) if "phase0a" in runs else None
     table = done.phase0(greedy)
     named = {"": done} if greedy is None else {" (greedy)": greedy, " (stochastic)": done}
-    warnings = {
-        f"{rater}{which}": text
+    remarks = {
+        f"{rater}{which}": told
         for which, run in named.items()
-        for rater, text in run.warnings.items()
+        for rater, told in run.source.remarks.items()
     }
+    warnings = {rater: "; ".join(map(str, told)) for rater, told in remarks.items()}
     Output(out, as_json=as_json).show(
         heading(done) | {"warnings": warnings},
         {"phase0": table},
-        lambda: say("", warned(phase0_view(table, done.study.mode), warnings)),
+        lambda: say("", warned(phase0_view(table, done.study.mode), remarks)),
         write=write_phase0,
     )
 

@@ -15,4 +15,4 @@ def heading(done: Run) -> dict[str, Any]:
 
 def warning_lines(done: Run) -> list[str]:
     """The warnings of a run, each once, with its raters."""
-    return [f"! {names}: {text}" for names, text in shared_warnings(done.warnings).items()]
+    return [f"! {names}: {text}" for names, text in shared_warnings(done.source.remarks).items()]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from rich.table import Table
-from rich.text import Text
 
 from flipmeter.base.run_sync import wait_for
 from flipmeter.cli.consoles import say
@@ -28,11 +25,11 @@ from flipmeter.model import (
 )
 from flipmeter.model.wires.corrections import told_corrections
 from flipmeter.model.wires.learned import DIALECT, corrections_of
+from flipmeter.report.table import Cell, Table, groups_of, word
 from flipmeter.run.fallbacks import look
 from flipmeter.types import Decoding, Model, Reply
 
 WORDS = {True: "yes", False: "no", None: "unknown"}
-STYLES = {True: "green", False: "red", None: "yellow"}
 ABOUT = {
     "logprobs": "log-probabilities of the answer's tokens",
     "seed": "a seed that makes sampling repeatable",
@@ -76,13 +73,12 @@ def _examined(model: Model, store: Store, *, anew: bool) -> tuple[dict[str, Capa
 
 
 def _table(model: Model, found: Mapping[str, Capability]) -> Table:
-    table = Table(title=f"What {model.title} supports", title_justify="left")
-    for name in ("capability", "supported", "evidence", "since"):
-        table.add_column(name)
-    for name, one in _known(found).items():
-        there = Text(WORDS[one.is_there], style=STYLES[one.is_there])
-        table.add_row(f"{name}: {ABOUT[name]}", there, Text(one.how), one.seen)
-    return table
+    rows: Iterator[list[str | Cell]] = (
+        [f"{name}: {ABOUT[name]}", word(WORDS[one.is_there]), one.how, one.seen]
+        for name, one in _known(found).items()
+    )
+    heads = ("capability", "supported", "evidence", "since")
+    return Table(f"What {model.title} supports", heads, groups_of(rows))
 
 
 def _known(found: Mapping[str, Capability]) -> dict[str, Capability]:

@@ -22,7 +22,7 @@ from flipmeter.report.table import (
     Table,
     escape_markdown,
     groups_of,
-    markdown,
+    markdown_table,
     word,
 )
 
@@ -42,16 +42,15 @@ def claims_tables(answer: PaperAnswer) -> Iterator[RenderableType]:
 
 def words_markdown(answer: PaperAnswer) -> str:
     """A claim in each row and a rater in each column, in Markdown."""
-    rows = ([f"{name}: {paper_claims[name].says}", *told] for name, told in answer.words.items())
-    return markdown(Table("", ["claim", *answer.evidence.raters], groups_of(rows)))
+    rows = [[f"{name}: {paper_claims[name].says}", *told] for name, told in answer.words.items()]
+    return markdown_table([["claim", *answer.evidence.raters], *rows])
 
 
 def claims_markdown(answer: PaperAnswer) -> str:
     """The claims as tables in Markdown: the words, and the reasons."""
-    reasons = ([name, rater, one.told, one.reason] for name, rater, one in answer.decided)
+    reasons = [[name, rater, one.told, one.reason] for name, rater, one in answer.decided]
     notes = "".join(f"- {escape_markdown(note)}\n" for note in answer.notes)
-    told = markdown(Table("", HEADS, groups_of(reasons)))
-    return "\n\n".join([words_markdown(answer), told, notes])
+    return "\n\n".join([words_markdown(answer), markdown_table([HEADS, *reasons]), notes])
 
 
 def claims_grid(answer: PaperAnswer) -> Table:

@@ -16,6 +16,10 @@ BINNED = ("margin:", "entropy:")
 """Rates whose note is the range that they are about."""
 
 
+TESTS = ("preference", "first_minus_second", "bowker", "stuart_maxwell", "wilcoxon")
+"""Metrics whose notes have a number of their own, of the test that their cells show."""
+
+
 def aspect_table(rows: pl.DataFrame, title: str) -> Table:
     """One aspect of a run: what was measured down, contrasts across, n under both."""
     contrasts = rows["view"].unique(maintain_order=True).to_list()
@@ -57,7 +61,7 @@ def aspect_notes(rows: pl.DataFrame) -> list[str]:
     """Every note of an aspect once, with the titles of what it is about."""
     noted = rows.filter((pl.col("note") != "") & pl.col("value").is_not_null())
     noted = noted.filter(~pl.col("metric").str.contains("^(margin|entropy):"))
-    noted = noted.filter(~pl.col("note").str.contains("df |sign test|signed ranks"))
+    noted = noted.filter(~pl.col("metric").is_in(TESTS))
     about = noted.group_by("note", maintain_order=True).agg(pl.col("metric").unique())
     return [f"{', '.join(map(title_of, sorted(own)))}: {note}" for note, own in about.iter_rows()]
 

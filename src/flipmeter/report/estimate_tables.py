@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,11 +17,10 @@ from flipmeter.types import (
     FAULTS,
     JUDGED,
     Contrast,
+    Remark,
 )
 
 KEYS = ("rater", "dataset", "level", "seed")
-COUNTED = re.compile(r"([\d,]+ of [\d,]+ |)(.*)", re.DOTALL)
-"""A text, with the count that it begins with."""
 
 
 def intervals_of(mode: str) -> str:
@@ -136,7 +134,7 @@ def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
             Column(WEIGHTED, lambda row: interval(row[WEIGHTS]) if WEIGHTS in row else "")
         )
     columns += [Column(title, partial(_score, name=name)) for name, title in scores.items()]
-    columns.append(Column("parse failures", lambda row: _failures(row["parse_failure"])))
+    columns.append(Column("parse failures", _failures))
     wanted = pl.col("metric").is_in(["accuracy", *scores, "parse_failure", WEIGHTS])
     groups: list[Group] = []
     for own in estimates.partition_by(list(KEYS), maintain_order=True):
@@ -154,10 +152,6 @@ def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
 WEIGHTS = "weighted:accuracy"
 
 
-def _if_there(row: Record | None) -> str:
-    return "" if row is None else interval(row)
-
-
 def _score(rows: Record, name: str) -> str:
     row = rows.get(name)
     if row is None:
@@ -165,7 +159,8 @@ def _score(rows: Record, name: str) -> str:
     return "undefined" if row["value"] is None else number(row["value"])
 
 
-def _failures(row: Record) -> str:
+def _failures(rows: Record) -> str:
+    row = rows["parse_failure"]
     return interval(row) if row["k"] is None else f"{row['k']} of {row['n']}"
 
 
@@ -250,30 +245,33 @@ def calls_table(estimates: pl.DataFrame) -> Table | None:
     return Table.of("Calls per decision, shared calls included", columns, means.to_dicts())
 
 
-def shared_warnings(warnings: Mapping[str, str]) -> dict[str, str]:
-    """Warnings by rater, with raters that have the same one, or the same but for a count, together.
+Remarks = Mapping[str, Sequence[Remark]]
+
+
+def shared_warnings(remarks: Remarks) -> dict[str, str]:
+    """Remarks by rater, with raters that have the same, or the same but for a count, together.
 
     "53 of 300 repeats differ" of a and "4 of 300 repeats differ" of b are said once: "a (53 of
     300), b (4 of 300)".
     """
     found: dict[str, list[tuple[str, str]]] = {}
-    for rater, text in warnings.items():
-        count, said = COUNTED.fullmatch(text).groups()  # type: ignore[union-attr]
-        found.setdefault(said, []).append((rater, count))
-    return dict(_shared(said, raters) for said, raters in found.items())
+    for rater, (first, *others) in remarks.items():
+        said = "; ".join([first.text, *map(str, others)])
+        found.setdefault(said, []).append((rater, first.count))
+    shared = {}
+    for said, raters in found.items():
+        if len(raters) == 1:
+            ((rater, count),) = raters
+            shared[rater] = f"{count} {said}" if count else said
+        else:
+            named = (f"{rater} ({count})" if count else rater for rater, count in raters)
+            shared[", ".join(named)] = said
+    return shared
 
 
-def _shared(said: str, raters: Sequence[tuple[str, str]]) -> tuple[str, str]:
-    if len(raters) == 1:
-        ((rater, count),) = raters
-        return rater, count + said
-    named = (f"{rater} ({count.strip()})" if count else rater for rater, count in raters)
-    return ", ".join(named), said
-
-
-def warned(table: Table, warnings: Mapping[str, str]) -> Table:
+def warned(table: Table, remarks: Remarks) -> Table:
     """Put under a table what a reader of its numbers must know, by rater."""
-    lines = [f"! {names}: {text}" for names, text in shared_warnings(warnings).items()]
+    lines = [f"! {names}: {text}" for names, text in shared_warnings(remarks).items()]
     return replace(table, caption="\n".join(lines), caption_style="yellow")
 
 

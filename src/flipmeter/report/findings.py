@@ -15,7 +15,7 @@ from flipmeter.report.configurations import Choice, NextStep
 from flipmeter.report.headline import Headline
 from flipmeter.report.pairs import WHOSE, PairTables, Where
 from flipmeter.report.sentences import Sentence, finding_lines
-from flipmeter.types import Contrast, Scale
+from flipmeter.types import Contrast, Remark, Scale
 
 GAP = "\ue000"
 """Stands in a frame where the text of an item belongs: a character that no text should have."""
@@ -132,7 +132,7 @@ class Findings:
     sentences: Sequence[Sentence]
     words: pl.DataFrame
     scales: Mapping[str, Scale]
-    warnings: Mapping[str, str]
+    warnings: Mapping[str, Sequence[Remark]]
     notes: Sequence[str]
     stopped: str
     study: str

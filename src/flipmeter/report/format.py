@@ -8,14 +8,14 @@
     p_value(0.0001)          "< 0.001"         dollars(0.004)        "< $0.01"
     counted(2, "row")        "2 rows"
 
-None is "" everywhere: what was not measured has no number.
+None and NaN are "" everywhere: what was not measured has no number.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 Record = Mapping[str, Any]
 SHARE, NUMBER, WHOLE = ".1f", ".3f", ".0f"
@@ -34,8 +34,13 @@ def visible(text: str) -> str:
     return HIDDEN.sub(lambda found: f"‹U+{ord(found[0]):04X}›", text.replace("\r\n", "\n"))
 
 
+def is_known(value: float | None) -> TypeGuard[float]:
+    """Whether there is a number: neither None nor NaN."""
+    return value is not None and value == value
+
+
 def percent(share: float | None, digits: int = 1) -> str:
-    return "" if share is None else f"{100 * share:.{digits}f} %"
+    return f"{100 * share:.{digits}f} %" if is_known(share) else ""
 
 
 def whole_percent(share: float) -> str:
@@ -50,7 +55,7 @@ def short_percent(share: float) -> str:
 
 
 def number(value: float | None, form: str = NUMBER) -> str:
-    return "" if value is None else f"{value:{form}}"
+    return f"{value:{form}}" if is_known(value) else ""
 
 
 def count(n: int | None) -> str:
@@ -66,10 +71,8 @@ def bounds(
     value: float | None, low: float | None, high: float | None, form: str = NUMBER, unit: str = ""
 ) -> str:
     """A number with its interval, if it has one."""
-    if value is None:
-        return ""
-    told = f"{value:{form}}{unit}"
-    if low is None or high is None:
+    told = f"{value:{form}}{unit}" if is_known(value) else ""
+    if not told or not is_known(low) or not is_known(high):
         return told
     return f"{told} [{low:{form}}, {high:{form}}]"
 
@@ -83,7 +86,7 @@ def interval(
     """
     names = (of, f"{of}_low", f"{of}_high") if of else ("value", "low", "high")
     value, low, high = (row[name] for name in names)
-    if value is None:
+    if not is_known(value):
         return absent or str(row.get("note") or "undefined")
     if not is_percent:
         return bounds(value, low, high, form or NUMBER)

@@ -9,7 +9,7 @@ import polars as pl
 
 from flipmeter.report.configurations import Choice, shown_configuration, worst_flips
 from flipmeter.report.estimate_tables import beyond_text
-from flipmeter.report.format import Record, interval, percent, whole_percent
+from flipmeter.report.format import Record, count, interval, percent, whole_percent
 from flipmeter.report.sentences import Sentence, lean, when
 from flipmeter.types import JUDGED, Contrast, Estimate
 
@@ -20,6 +20,10 @@ ARE = {
     "inconclusive": ("is inconclusive", "are inconclusive"),
     "not identified": ("cannot be measured", "cannot be measured"),
 }
+
+
+MOST_NAMED = 3
+"""Rows that a line names before it only counts them."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +99,7 @@ class Headline:
             yield [Phrase(sentence.rater, is_name=True), Phrase(f"{told} {sentence.text}.")]
             return
         yield [Phrase(self._counts()), *self._worst()]
-        alone = self.words.filter(pl.col("alone").list.len() > 0)
-        if len(alone):
-            yield [Phrase(self._alone(alone))]
-        unsure = self.words.filter(pl.col("word") == "stable", pl.col("word_among") != "stable")
-        if len(unsure):
-            yield [Phrase(self._not_counted(unsure))]
+        yield from ([Phrase(line)] for line in self._left_out())
 
     def _counts(self) -> str:
         n = dict(self.words.group_by("word_among").len().iter_rows())
@@ -114,12 +113,11 @@ class Headline:
             told = f"All {total} {noun}s are stable"
         else:
             told = f"{stable or 'None'} of {total} {noun}s {ARE['stable'][stable > 1]}"
-        return f"{told}{self._where()}" + (f"; {', '.join(others)}" if others else "") + "."
-
-    def _where(self) -> str:
-        n = self.verdicts["dataset"].n_unique()
-        several = "both" if n == 2 else f"all {n}"
-        return f" on {several} datasets" if n > 1 and "dataset" not in self.keys else ""
+        n_datasets = self.verdicts["dataset"].n_unique()
+        several = "both" if n_datasets == 2 else f"all {n_datasets}"
+        is_told = n_datasets < 2 or "dataset" in self.keys
+        where = "" if is_told else f" on {several} datasets"
+        return f"{told}{where}" + (f"; {', '.join(others)}" if others else "") + "."
 
     def _worst(self) -> Iterator[Phrase]:
         """The worst row, of those that the worst word of all rests on."""
@@ -161,33 +159,37 @@ class Headline:
         on = f" on {row['dataset']}" if self.verdicts["dataset"].n_unique() > 1 else ""
         return " · ".join(parts) + on
 
-    def _alone(self, alone: pl.DataFrame) -> str:
-        """Name the rows that flip by themselves and that the counts leave out."""
-        names = [self._told_alone(row) for row in alone.head(3).to_dicts()]
-        more = f" and {len(alone) - 3} more" if len(alone) > 3 else ""
-        n = len(self.verdicts.filter(pl.col("status").is_in(JUDGED)))
-        flip = "which flip by their own tests" if len(alone) > 1 else "which flips by its own test"
-        return (
-            f"Not in these counts: {', '.join(names)}{more}, {flip} but not after Holm's "
-            f"correction over all {n:,} rows."
-        )
+    def _left_out(self) -> Iterator[str]:
+        """Name the rows that flip, or are stable, by themselves and not in the counts."""
+        alone = self.words.filter(pl.col("alone").list.len() > 0)
+        if len(alone):
+            n = len(self.verdicts.filter(pl.col("status").is_in(JUDGED)))
+            flip = "flip by their own tests" if len(alone) > 1 else "flips by its own test"
+            yield (
+                f"Not in these counts: {self._first_of(alone)}, which {flip} but not after Holm's "
+                f"correction over all {count(n)} rows."
+            )
+        unsure = self.words.filter(pl.col("word") == "stable", pl.col("word_among") != "stable")
+        if len(unsure):
+            own = (
+                "are stable by their own tests" if len(unsure) > 1 else "is stable by its own test"
+            )
+            named = self._first_of(unsure.drop("alone"))
+            yield (
+                f"Not counted as stable: {named}, which {own} but not after Holm's "
+                f"correction over all {count(len(self.words))}."
+            )
 
-    def _told_alone(self, row: Record) -> str:
-        return f"{self._told_apart(row)} ({', '.join(row['alone'])})"
-
-    def _told_apart(self, row: Record) -> str:
+    def _first_of(self, rows: pl.DataFrame) -> str:
+        """The first rows by what tells them apart, each with the contrasts that flip alone."""
         keys = [key for key in self.keys if self.words[key].n_unique() > 1]
-        return " · ".join(str(row[key]) or "base" for key in keys)
-
-    def _not_counted(self, unsure: pl.DataFrame) -> str:
-        """Name the rows that are stable by themselves and that the counts leave out."""
-        names = [self._told_apart(row) for row in unsure.head(3).to_dicts()]
-        more = f" and {len(unsure) - 3} more" if len(unsure) > 3 else ""
-        own = "are stable by their own tests" if len(unsure) > 1 else "is stable by its own test"
-        return (
-            f"Not counted as stable: {', '.join(names)}{more}, which {own} but not after Holm's "
-            f"correction over all {len(self.words):,}."
-        )
+        names = [
+            " · ".join(str(row[key]) or "base" for key in keys)
+            + (f" ({', '.join(row['alone'])})" if "alone" in row else "")
+            for row in rows.head(MOST_NAMED).to_dicts()
+        ]
+        more = f" and {len(rows) - MOST_NAMED} more" if len(rows) > MOST_NAMED else ""
+        return f"{', '.join(names)}{more}"
 
     def _uses(self) -> Iterator[Line]:
         compared = [c for c in self.choices if not c.trouble and len(c.configurations) > 1]
@@ -215,11 +217,8 @@ def where_used(same: Sequence[Choice], n_datasets: int) -> str:
     if n_datasets == 1:
         return ""
     is_all = 1 < len(same) == n_datasets
-    return f" on all {n_datasets} datasets" if is_all else f" on {_listed(same)}"
-
-
-def _listed(choices: Sequence[Choice]) -> str:
-    return ", ".join(choice.dataset for choice in choices)
+    named = ", ".join(choice.dataset for choice in same)
+    return f" on all {n_datasets} datasets" if is_all else f" on {named}"
 
 
 def used_parts(same: Sequence[Choice], n_datasets: int) -> Iterator[Phrase]:

@@ -11,6 +11,7 @@ from flipmeter.report.estimate_tables import KEYS, intervals_of
 from flipmeter.report.format import Record, bounds, p_value
 from flipmeter.report.table import LATEX_HEAD, Cell, Column, Table, latex, markdown, write_table
 
+NAMES = ("model", *KEYS[1:])
 RATES = ("P1", "P2", "P3", "noise", "total")
 
 
@@ -29,7 +30,7 @@ def write_phase0(table: pl.DataFrame, path: Path) -> None:
 def phase0_view(table: pl.DataFrame, mode: str = "") -> Table:
     """The table, intervals under their rates."""
     columns = [
-        *(Column(key, is_name=True) for key in _keys(table)),
+        *(Column(key, is_name=True) for key in table.columns if key in NAMES),
         *(Column(name, partial(_cell, of=name), shade=-0.5) for name in RATES),
         Column("McNemar p", lambda row: p_value(row["p"])),
         Column("Sig.", lambda row: {1: "yes", 0: "no"}.get(row["sig"], "")),
@@ -45,10 +46,6 @@ def phase0_markdown(table: pl.DataFrame) -> str:
 def phase0_latex(table: pl.DataFrame) -> str:
     """The table in LaTeX with booktabs, flip rates shaded by size: black text stays readable."""
     return LATEX_HEAD + latex(phase0_view(table))
-
-
-def _keys(table: pl.DataFrame) -> list[str]:
-    return [name for name in table.columns if name in ("model", *KEYS[1:])]
 
 
 def _cell(row: Record, of: str) -> Cell:

@@ -115,7 +115,9 @@ def lay_out(residuals: pl.DataFrame) -> ResidualTable:
     mode = str(residuals["mode"][0])
     lines = tuple(_lines(residuals, metrics))
     what = IN_MODE[mode].format(what=_subtraction(residuals))
-    notes = (what, *_legend(lines), *_notes(residuals))
+    used = {text for line in lines for text in line.texts()}
+    gaps = "; ".join(f"{word}: {reason}" for reason, word in GAPS.items() if word in used)
+    notes = (what, *([gaps] if gaps else []), *_notes(residuals))
     if _is_transfer(residuals):
         title = f"How models differ from {residuals['against'][0]} under the same config, in points"
         return ResidualTable(title, ("model", "config"), metrics, lines, notes, mode)
@@ -157,35 +159,23 @@ def _whose(factor: str, rater: str, raters: Sequence[str]) -> str:
     return f" · {rater}" if len(raters) > 1 and factor != "model" else ""
 
 
-def _legend(lines: Sequence[ResidualLine]) -> Iterator[str]:
-    """Yield what the words for a missing number mean, if there are any."""
-    used = {text for line in lines for text in line.texts()}
-    known = [f"{word}: {reason}" for reason, word in GAPS.items() if word in used]
-    if known:
-        yield "; ".join(known)
-
-
 def _lines(residuals: pl.DataFrame, metrics: Sequence[str]) -> Iterator[ResidualLine]:
     raters = _raters(residuals)
-    for (factor, rater), block in residuals.group_by(_same_rater(), maintain_order=True):
+    # Raters that are themselves the levels stay together.
+    own = pl.when(pl.col("factor") == "model").then(pl.lit("")).otherwise("rater").alias("of")
+    for (factor, rater), block in residuals.group_by("factor", own, maintain_order=True):
         name, whose = str(factor), _whose(str(factor), str(rater), raters)
         yield ResidualLine("factor", str(rater) if name == TRANSFER else factor_title(name) + whose)
         for (level,), rows in block.group_by("level", maintain_order=True):
             yield from _level_lines(level_title(name, str(level)), rows, metrics)
 
 
-def _same_rater() -> list[pl.Expr]:
-    """Group by factor and rater; raters that are themselves the levels stay together."""
-    rater = pl.when(pl.col("factor") == "model").then(pl.lit("")).otherwise("rater")
-    return [pl.col("factor"), rater.alias("of")]
-
-
 def _level_lines(title: str, rows: pl.DataFrame, metrics: Sequence[str]) -> Iterator[ResidualLine]:
     """Yield the mean over datasets; unless the paper is followed, its spreads and its parts."""
-    cells = {
-        str(dataset): _in_order(own, metrics)
-        for (dataset,), own in rows.group_by("dataset", maintain_order=True)
-    }
+    cells = {}
+    for (dataset,), own in rows.group_by("dataset", maintain_order=True):
+        found = {row["metric"]: row for row in own.to_dicts()}
+        cells[str(dataset)] = tuple(found.get(metric) for metric in metrics)
     yield ResidualLine("level", title, cells[""])
     if rows["mode"][0] == "paper":
         return
@@ -196,11 +186,6 @@ def _level_lines(title: str, rows: pl.DataFrame, metrics: Sequence[str]) -> Iter
         yield from (
             ResidualLine("dataset", dataset, own) for dataset, own in cells.items() if dataset
         )
-
-
-def _in_order(rows: pl.DataFrame, metrics: Sequence[str]) -> tuple[Record | None, ...]:
-    found = {row["metric"]: row for row in rows.to_dicts()}
-    return tuple(found.get(metric) for metric in metrics)
 
 
 def _notes(residuals: pl.DataFrame) -> Iterator[str]:

@@ -217,7 +217,7 @@ class Table:
             table.add_column(head, footer, justify=column.align, no_wrap=is_bare)
         for group in self.groups:
             if group.title:
-                table.add_row(Text(group.title, style="bold"))
+                table.add_row(Text(group.title, style="bold"), *(Text() for _ in shown[1:]))
             for row in group.rows:
                 table.add_row(*(Text(row[at].text, row[at].style) for at in shown))
             table.add_section()
@@ -329,12 +329,21 @@ def _td(cell: Cell, place: int, stacked: Sequence[Markup], items_at: str) -> Mar
 
 def markdown(table: Table, between: str = " ") -> str:
     """The table in Markdown, with its notes as a list; `between` the lines of a cell."""
-    rows = [list(map(str, table.heads)), *([cell.text for cell in row] for row in table.rows)]
-    lines = [[between.join(map(escape_markdown, text.split("\n"))) for text in row] for row in rows]
-    lines.insert(1, ["---"] * len(rows[0]))
+    heads = [escape_markdown(str(head)).replace(r"\[95 %\]", "[95 %]") for head in table.heads]
+    rows = (
+        [between.join(map(escape_markdown, cell.text.split("\n"))) for cell in row]
+        for row in table.rows
+    )
+    lines = (heads, ["---"] * len(heads), *rows)
     shown = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     notes = "".join(f"- {escape_markdown(note)}\n" for note in table.notes)
     return f"{shown}\n\n{notes}" if notes else shown
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as a Markdown table; the first is its head."""
+    head, *body = rows
+    return markdown(Table("", head, groups_of(body)))
 
 
 def escape_markdown(text: str) -> str:
@@ -521,6 +530,7 @@ def write_table(
     frame: pl.DataFrame,
     path: Path,
     texts: Mapping[str, Callable[[pl.DataFrame], str]] | None = None,
+    way_out: str = "use another path",
 ) -> None:
     """Write all rows of a frame to a .csv or .parquet file, or as a text by the name's ending."""
     writers = {".csv": safe_csv, **(texts or {})}
@@ -533,9 +543,7 @@ def write_table(
         else:
             write_output(path, writers[path.suffix](frame))
     except OSError as error:
-        raise Problem(
-            f"cannot write {path} ({error.strerror or error}); use another path"
-        ) from error
+        raise Problem(f"cannot write {path} ({error.strerror or error}); {way_out}") from error
 
 
 def safe_csv(frame: pl.DataFrame) -> str:

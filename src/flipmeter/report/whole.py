@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from io import BytesIO
 from pathlib import Path
 
-from flipmeter.base.files.atomic import write_output
 from flipmeter.report.estimate_tables import (
     WEIGHTED,
     intervals_of,
@@ -22,7 +20,7 @@ from flipmeter.report.phase0_tables import phase0_latex, phase0_markdown
 from flipmeter.report.readings import reading_lines
 from flipmeter.report.residuals import residuals_latex, residuals_markdown
 from flipmeter.report.section import added_sections
-from flipmeter.report.table import Column, Table, escape_markdown, markdown, safe_csv
+from flipmeter.report.table import Column, Table, escape_markdown, markdown, write_table
 from flipmeter.types import JUDGED, UNFINISHED, Problem
 
 ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet")
@@ -30,21 +28,13 @@ ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet")
 
 def write_report(found: Findings, path: Path) -> None:
     """Write a report, in the form that the file's ending names."""
-    writers: dict[str, Callable[[Findings], str | bytes]] = {
-        ".html": render_page,
-        ".md": report_markdown,
-        ".tex": report_latex,
-        ".csv": lambda f: safe_csv(f.estimates),
-        ".parquet": _parquet,
-    }
     check_ending(path)
-    content = writers[path.suffix](found)
-    try:
-        write_output(path, content)
-    except OSError as error:
-        raise Problem(
-            f"cannot write {path} ({error.strerror}); use another file with --out"
-        ) from error
+    texts = {
+        ".html": lambda _: render_page(found),
+        ".md": lambda _: report_markdown(found),
+        ".tex": lambda _: report_latex(found),
+    }
+    write_table(found.estimates, path, texts, "use another file with --out")
 
 
 def check_ending(path: Path) -> None:
@@ -52,12 +42,6 @@ def check_ending(path: Path) -> None:
     if path.suffix not in ENDINGS:
         known = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
         raise Problem(f"cannot write {path}: the name must end in {known}")
-
-
-def _parquet(found: Findings) -> bytes:
-    buffer = BytesIO()
-    found.estimates.write_parquet(buffer)
-    return buffer.getvalue()
 
 
 # --- Markdown ---------------------------------------------------------------------------------
@@ -127,7 +111,8 @@ def report_latex(found: Findings) -> str:
     """The first table with booktabs, flip rates shaded by size; residuals after it."""
     lines = [f"% {' '.join(str(sentence).split())}" for sentence in found.sentences]
     lines += [f"% {' '.join(line.split())}" for line in found.beside]
-    lines += [f"% {' '.join(f'{who}: {what}'.split())}" for who, what in found.warnings.items()]
+    warnings = {who: "; ".join(map(str, told)) for who, told in found.warnings.items()}
+    lines += [f"% {' '.join(f'{who}: {what}'.split())}" for who, what in warnings.items()]
     lines += (
         [f"% Incomplete, {UNFINISHED}: {' '.join(found.stopped.split())}"] if found.stopped else []
     )

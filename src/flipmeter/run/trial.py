@@ -51,21 +51,18 @@ class Trial(Printed):
             }
 
     def tables(self) -> Iterable[RenderableType]:
-        from rich.table import Table
-        from rich.text import Text
+        from flipmeter.report.table import Column, Table
 
+        columns = (
+            *("item", "view", Column("reply", lambda row: short(row["reply"]))),
+            Column("label as read", lambda row: row["label"]),
+            Column("class as meant", lambda row: row["class"]),
+        )
         groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
         for row in self.rows():
             groups.setdefault((row["rater"], row["dataset"], row["level"]), []).append(row)
         for named, rows in groups.items():
-            table = Table(
-                "item", "view", "reply", "label as read", "class as meant", title_justify="left"
-            )
-            table.title = Text(", ".join(part for part in named if part))
-            for row in rows:
-                cells = (row["item"], row["view"], short(row["reply"]), row["label"], row["class"])
-                table.add_row(*map(Text, cells))
-            yield table
+            yield Table.of(", ".join(part for part in named if part), columns, rows)
         yield from (
             f"! {rater} on {dataset}: {reason}"
             for (rater, dataset, _), reason in self.doubts.items()

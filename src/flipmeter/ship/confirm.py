@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from flipmeter.base.printed import Printed
 from flipmeter.data import Balance, item_digest, largest_test_size, unit_digests
@@ -19,6 +18,8 @@ from flipmeter.measure.inference.words import Word, overall
 from flipmeter.model import Asked, Ledger, Store
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.removed import without_defaults
+from flipmeter.report.format import count, interval, number, percent
+from flipmeter.report.table import Column, Table
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.ship.card import (
@@ -57,24 +58,23 @@ class Confirmation(Printed):
 
     def tables(self) -> Iterator[RenderableType]:
         name = self.card.jury.name if self.card.jury else self.card.rater.name
-        table = Table(title=f"{name}: {self.word}", title_justify="left")
-        for name in ("contrast", "verdict", "flips [95 %]", "limit", "items", "unreadable", "why"):
-            table.add_column(name)
-        for name, found in self.verdicts.items():
-            rate = "-" if found.value is None else _interval(found)
-            unreadable = "-" if found.unreadable is None else f"{100 * found.unreadable:.1f} %"
-            n = f"{found.n_clusters:,}"
-            limit = f"{_selected(self.card).limits[name]:g}"
-            table.add_row(name, found.word, rate, limit, n, unreadable, found.why)
-        yield table
+        limits = _selected(self.card).limits
+        columns = (
+            *("contrast", "verdict"),
+            Column("flips [95 %]", lambda row: interval(row, absent="-")),
+            Column("limit", lambda row: number(limits[row["contrast"]], "g")),
+            Column("items", lambda row: count(row["n_clusters"])),
+            Column("unreadable", lambda row: percent(row["unreadable"]) or "-"),
+            "why",
+        )
+        rows = (
+            {**vars(one), "contrast": name, "verdict": one.word, "why": one.why}
+            for name, one in self.verdicts.items()
+        )
+        yield Table.of(f"{name}: {self.word}", columns, rows)
         told = self.card.confirmed
         if told is not None and told.attempt > 1:
             yield f"confirmation {told.attempt} of this rater: each has its own 5 % error rate"
-
-
-def _interval(found: Verdict) -> str:
-    value, low, high = (100 * (x or 0.0) for x in (found.value, found.low, found.high))
-    return f"{value:.1f} % [{low:.1f}, {high:.1f}]"
 
 
 def confirm(

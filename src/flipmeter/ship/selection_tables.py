@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from flipmeter.measure import HeldOut, Standing
 from flipmeter.measure.effects.pareto import CANNOT_FLIP
 from flipmeter.measure.statistics.resample import RESAMPLES
+from flipmeter.report.format import count, interval, number, percent, whole_percent
+from flipmeter.report.table import Column, Table, groups_of
 from flipmeter.ship.select import Selection, shown_candidate, shown_limits
-from flipmeter.types import Estimate
 
 NOTHING = "-"
 
@@ -27,35 +26,25 @@ def _table(found: Selection, *, show_all: bool) -> Table:
     shown = found.standings if show_all else found.front
     if found.chosen is not None and found.chosen not in shown:
         shown = [*shown, found.chosen]
+    costs = found.cost if found.cost != "none" else "cost"
+    numbers = [*(f"{name} flips" for name in found.field.contrasts), costs, "on front", "chosen"]
+    columns = ["", "configuration", f"{found.by} [95 %]"]
     n = f"{len(found.front)} of {len(found.standings)} configurations"
-    title = f"{found.dataset}, {found.field.n_items} items; Pareto front: {n}"
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    table.add_column("configuration", overflow="fold")
-    table.add_column(f"{found.by} [95 %]")
-    for name in found.field.contrasts:
-        table.add_column(f"{name} flips", justify="right")
-    table.add_column(found.cost if found.cost != "none" else "cost", justify="right")
-    table.add_column("on front", justify="right")
-    table.add_column("chosen", justify="right")
-    for one in shown:
-        table.add_row(*_cells(found, one))
-    return table
+    return Table(
+        f"{found.dataset}, {found.field.n_items} items; Pareto front: {n}",
+        [*columns, *(Column(name, align="right") for name in numbers)],
+        groups_of([*_cells(found, one)] for one in shown),
+    )
 
 
 def _cells(found: Selection, one: Standing) -> Iterator[str]:
     yield "→" if one is found.chosen else ("" if one.is_on_front else "dominated")
     yield shown_candidate(one.candidate)
     yield str(one.score)
-    for name in found.field.contrasts:
-        yield _share(one.flips[name])
-    yield f"{one.cost:.3g}" if found.cost != "none" else NOTHING
-    yield f"{100 * one.chance_on_front:.0f} %"
-    yield f"{100 * one.chance_chosen:.0f} %"
-
-
-def _share(flips: Estimate) -> str:
-    return NOTHING if math.isnan(flips.value) else f"{100 * flips.value:.1f} %"
+    yield from (percent(one.flips[name].value) or NOTHING for name in found.field.contrasts)
+    yield number(one.cost, ".3g") if found.cost != "none" else NOTHING
+    yield percent(one.chance_on_front, 0)
+    yield percent(one.chance_chosen, 0)
 
 
 def _lines(found: Selection) -> Iterator[str]:
@@ -75,7 +64,7 @@ def _lines(found: Selection) -> Iterator[str]:
         yield "  half of the items is too few to show the limit: no held-out estimate"
     if n > 1:
         yield f"95 % intervals and limits hold for all {n} configurations together (simultaneous)"
-    yield f"faults count as errors, not flips; chances are shares of {RESAMPLES:,} resamples"
+    yield f"faults count as errors, not flips; chances are shares of {count(RESAMPLES)} resamples"
     yield from _unreadable(found)
     if any(flip.note == CANNOT_FLIP for one in found.standings for flip in one.flips.values()):
         yield f"{NOTHING}: positions cannot vary there, so nothing can flip; counts as 0"
@@ -93,10 +82,10 @@ def _unreadable(found: Selection) -> Iterator[str]:
         failed = [one for one in found.standings if name in one.unreadable_in]
         if failed:
             shown = "; ".join(
-                f"{shown_candidate(one.candidate)} {100 * one.unreadable[name]:.1f} %"
+                f"{shown_candidate(one.candidate)} {percent(one.unreadable[name])}"
                 for one in failed
             )
-            most = f"{100 * found.unreadable_limit:g} %"
+            most = whole_percent(found.unreadable_limit)
             yield f"excluded, more than {most} of the pairs of {name} unreadable: {shown}"
 
 
@@ -104,13 +93,8 @@ def _numbers(found: Selection, one: Standing | HeldOut) -> str:
     is_shown = isinstance(one, Standing) and one.is_allowed
     limits = found.limits if is_shown else {}
     flips = (
-        f"{name} {_interval(flip)}" + (f" (shown below {limits[name]:g})" if name in limits else "")
+        f"{name} {interval(vars(flip), absent=NOTHING)}"
+        + (f" (shown below {limits[name]:g})" if name in limits else "")
         for name, flip in one.flips.items()
     )
     return ", ".join([f"{found.by} {one.score}", *flips])
-
-
-def _interval(flips: Estimate) -> str:
-    if math.isnan(flips.value):
-        return NOTHING
-    return f"{100 * flips.value:.1f} % [{100 * flips.low:.1f}, {100 * flips.high:.1f}]"

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from flipmeter.base.printed import about_time
+from flipmeter.report.format import CENT, count, dollars, number, percent
+from flipmeter.report.table import Column, Table, groups_of
 from flipmeter.study.forecast import Duration, Forecast, Preview
 
 if TYPE_CHECKING:
     from flipmeter.measure import PowerPlan
 
-CENT = 0.01
 COLUMNS = (
     "distinct",
     "to ask",
@@ -37,40 +36,37 @@ def plan_tables(seen: Preview) -> Iterator[RenderableType]:
 
 
 def _size_table(name: str, seen: Preview) -> Table:
-    title = Text(f"Plan of {name}: nothing has been sent")
-    table = Table(title=title, title_justify="left")
-    table.add_column("what")
-    table.add_column("number", justify="right")
     cost = seen.cost
-    for what, number in (
-        ("conditions (rater x dataset x seed x level x view)", seen.n_conditions),
-        ("prompts", cost.calls),
-        ("distinct requests", cost.distinct),
-        ("of these, repeats to measure noise", seen.n_repeats),
-        ("of these, already stored", cost.stored),
-    ):
-        table.add_row(what, f"{number:,}")
-    for what, share in (
-        ("prompts saved by sending each distinct request once", seen.saved_by_dedupe),
-        ("prompt tokens saved by prefix order", seen.saved_by_prefix_order),
-    ):
-        table.add_row(what, "-" if share is None else f"{100 * share:.1f} %")
-    return table
+    numbers = {
+        "conditions (rater x dataset x seed x level x view)": count(seen.n_conditions),
+        "prompts": count(cost.calls),
+        "distinct requests": count(cost.distinct),
+        "of these, repeats to measure noise": count(seen.n_repeats),
+        "of these, already stored": count(cost.stored),
+        "prompts saved by sending each distinct request once": percent(seen.saved_by_dedupe),
+        "prompt tokens saved by prefix order": percent(seen.saved_by_prefix_order),
+    }
+    rows = [[what, number or "-"] for what, number in numbers.items()]
+    columns = ("what", Column("number", align="right"))
+    return Table(f"Plan of {name}: nothing has been sent", columns, groups_of(rows))
 
 
 def _model_table(seen: Preview) -> Table:
-    table = Table(show_footer=len(seen.forecasts) > 1)
-    table.add_column("model", "all")
-    for name, cell in zip(COLUMNS, _cells(seen), strict=True):
-        table.add_column(name, cell, justify="right")
-    table.add_column("price from")
-    if seen.duration is not None:
-        table.add_column("time", _time(seen.duration), justify="right")
-    for forecast in seen.forecasts:
-        cells = [*_cells(forecast), forecast.quote.source or "-", _time(forecast.duration)]
-        # Names may hold brackets, which would be markup.
-        table.add_row(Text(forecast.model), *map(Text, cells[: len(table.columns) - 1]))
-    return table
+    is_summed = len(seen.forecasts) > 1
+    heads = [*zip(COLUMNS, _cells(seen), strict=True), ("price from", "")]
+    heads += [("time", _time(seen.duration))] if seen.duration is not None else []
+    columns = [
+        Column(
+            *(head, None, "left" if head == "price from" else "right"),
+            footer=footer if is_summed else "",
+        )
+        for head, footer in heads
+    ]
+    rows = [
+        [one.model, *_cells(one), one.quote.source or "-", _time(one.duration)][: 1 + len(heads)]
+        for one in seen.forecasts
+    ]
+    return Table("", [Column("model", footer="all" * is_summed), *columns], groups_of(rows))
 
 
 def _cells(taken: Forecast | Preview) -> list[str]:
@@ -81,21 +77,15 @@ def _cells(taken: Forecast | Preview) -> list[str]:
         taken.prompt_tokens_new,
         taken.cost.completion_tokens_at_most,
     )
-    return [*(f"{count:,}" for count in counts), _price_range(taken)]
+    return [*map(count, counts), _price_range(taken)]
 
 
 def _price_range(taken: Forecast | Preview) -> str:
     low, high = taken.usd_low, taken.usd_high
     if low is not None and high is not None:
-        return " to ".join(dict.fromkeys([_dollars(low), _dollars(high)]))
+        return " to ".join(dict.fromkeys([dollars(low), dollars(high)]))
     known = sum(f.usd_low or 0.0 for f in taken.forecasts) if isinstance(taken, Preview) else 0.0
-    return f"at least {_dollars(known)}" if known >= CENT else "not known"
-
-
-def _dollars(amount: float) -> str:
-    if 0 < amount < CENT:
-        return "< $0.01"
-    return f"${amount:,.2f}" if amount else "$0"
+    return f"at least {dollars(known)}" if known >= CENT else "not known"
 
 
 def _time(duration: Duration | None) -> str:
@@ -106,16 +96,9 @@ def _time(duration: Duration | None) -> str:
 
 def _notes(seen: Preview) -> Iterator[str]:
     """Yield how the numbers are known, and what is missing."""
-    for words, models in _by_words(seen, _token_words).items():
-        yield f"prompt tokens: {words}{models}"
-    for words, models in _by_words(seen, _cache_words).items():
-        yield f"prefix cache: {words}{models}"
-    for words, models in _by_words(seen, _time_words).items():
-        yield f"time: {words}{models}"
-    for words, models in _by_words(seen, _engine_words).items():
-        yield f"engine: {words}{models}"
-    for words, models in _by_words(seen, _price_words).items():
-        yield f"! no price known: {words}{models}"
+    for title, words_of in NOTES.items():
+        for words, models in _by_words(seen, words_of).items():
+            yield f"{title}: {words}{models}"
     if seen.usd_low is None:
         yield "  add a `price` to the model in the study, or pass --prices FILE"
 
@@ -146,23 +129,22 @@ def _cache_words(forecast: Forecast) -> str:
         return ""
     if not n_cached:
         return f"nothing; the vendor caches only prefixes of {caching.least:,} tokens or more"
-    share = f"{100 * n_cached / forecast.prompt_tokens:.0f} % of the prompt tokens expected from it"
+    share = f"{percent(n_cached / forecast.prompt_tokens, 0)} of the prompt tokens expected from it"
     saved = forecast.usd_saved_by_cache
     if saved is None:
         return f"{share}; add `cached` to the price to see what that saves"
-    return f"{share}, saves about {_dollars(saved)}"
+    return f"{share}, saves about {dollars(saved)}"
 
 
-def _engine_words(forecast: Forecast) -> str:
-    return "; ".join(forecast.notes)
-
-
-def _price_words(forecast: Forecast) -> str:
-    return forecast.quote.note if forecast.quote.price is None else ""
-
-
-def _time_words(forecast: Forecast) -> str:
-    return forecast.duration.source if forecast.duration else ""
+NOTES: Mapping[str, Callable[[Forecast], str]] = {
+    "prompt tokens": _token_words,
+    "prefix cache": _cache_words,
+    "time": lambda forecast: forecast.duration.source if forecast.duration else "",
+    "engine": lambda forecast: "; ".join(forecast.notes),
+    "! no price known": lambda forecast: (
+        forecast.quote.note if forecast.quote.price is None else ""
+    ),
+}
 
 
 # --- power of a claim -------------------------------------------------------------------------
@@ -186,25 +168,25 @@ def power_tables(plan: PowerPlan) -> Iterator[RenderableType]:
 
 
 def _looks_table(plan: PowerPlan) -> Table:
-    title = Text(f"{plan.claim} on {plan.dataset}: looks, each side wrong in at most 5 %")
-    table = Table(title=title, title_justify="left")
-    table.add_column("items asked", justify="right")
-    table.add_column("shown if flips are\nat most", justify="right")
-    table.add_column("refuted if flips are\nat least", justify="right")
-    for n, below, above in zip(plan.looks, plan.below, plan.above, strict=True):
-        ends = (str(below) if below >= 0 else "-", str(above) if above <= n else "-")
-        table.add_row(f"{n:,}", *ends)
-    return table
+    heads = ("items asked", "shown if flips are\nat most", "refuted if flips are\nat least")
+    rows = [
+        [count(n), str(below) if below >= 0 else "-", str(above) if above <= n else "-"]
+        for n, below, above in zip(plan.looks, plan.below, plan.above, strict=True)
+    ]
+    title = f"{plan.claim} on {plan.dataset}: looks, each side wrong in at most 5 %"
+    return Table(title, [Column(head, align="right") for head in heads], groups_of(rows))
 
 
 def _rates_table(plan: PowerPlan) -> Table:
-    table = Table()
-    headers = ("true rate", "shown", "refuted", "not settled", "items asked\non average")
+    heads = ("true rate", "shown", "refuted", "not settled", "items asked\non average")
     needed = ("items for\n80 % power", "items for\n90 % power")
-    for name in (*headers, *needed):
-        table.add_column(name, justify="right")
-    for at in plan.rates:
-        shares = (at.rate, at.below, at.above, at.not_settled)
-        most = ("-" if n is None else f"{n:,}" for n in at.needed)
-        table.add_row(*(f"{100 * x:.1f} %" for x in shares), f"{at.mean_n:,.0f}", *most)
-    return table
+    rows = [
+        [
+            *map(percent, (at.rate, at.below, at.above, at.not_settled)),
+            number(at.mean_n, ",.0f"),
+            *(count(n) or "-" for n in at.needed),
+        ]
+        for at in plan.rates
+    ]
+    columns = [Column(head, align="right") for head in (*heads, *needed)]
+    return Table("", columns, groups_of(rows))

@@ -34,7 +34,7 @@ from flipmeter.measure.panel.panel import ABSENT, Panel, by_construction, compar
 from flipmeter.measure.panel.reading import Panels, panels_of
 from flipmeter.measure.panel.units import ScaleUnits, differ
 from flipmeter.measure.statistics.jackknife import jackknife
-from flipmeter.types import NO_CLASS, Contrast, Estimate
+from flipmeter.types import NO_CLASS, Contrast, Estimate, Remark
 
 EXCESSES = ("excess", "excess_ordinal", "across", "within", "signal_ratio")
 ENOUGH_REPEATED = 20
@@ -235,7 +235,7 @@ def noise_warnings(
     decisions: Decisions | Panel | Panels,
     greedy: Collection[str],
     reproducible: Collection[str] = (),
-) -> Mapping[str, list[str]]:
+) -> Mapping[str, list[Remark]]:
     """Say by rater when repeats look wrong: never different with sampling, different when greedy.
 
     `greedy` names the raters that do not sample; a reproducible one answers for itself elsewhere.
@@ -245,17 +245,16 @@ def noise_warnings(
         for rater, n, n_moved, n_read in _repeated(panel):
             so_far = counts.get(rater, (0, 0, 0))
             counts[rater] = (so_far[0] + n, so_far[1] + n_moved, so_far[2] + n_read)
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[Remark]] = {}
     for rater, (n, n_moved, n_read) in sorted(counts.items()):
         # Replies without a class may differ: that all are cut off says nothing of the temperature.
         if rater not in greedy and not n_moved and n_read >= ENOUGH_REPEATED:
-            found[rater] = [
-                f"0 of {n_read:,} repeats differ although it samples: the temperature was ignored, "
-                "or replies were cached"
-            ]
+            text = (
+                "repeats differ although it samples: the temperature was ignored, or replies were "
+                "cached"
+            )
+            found[rater] = [Remark(text, f"0 of {n_read:,}")]
         elif rater in greedy and n_moved and rater not in reproducible:
-            found[rater] = [
-                f"{n_moved:,} of {n:,} repeats differ although decoding is greedy: the engine is "
-                f"not deterministic"
-            ]
+            text = "repeats differ although decoding is greedy: the engine is not deterministic"
+            found[rater] = [Remark(text, f"{n_moved:,} of {n:,}")]
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,6 @@ KEY = ("rater", "dataset", "level", "seed")
 ABSENT = -1
 UNKNOWN = 0
 POLARITY = "by polarity: the question is negated, not the label list reversed"
-NOT_SO = "declared invariant"
 NOWHERE = "the prompt does not state the meaning of the labels"
 
 
@@ -218,9 +217,17 @@ def compared(panel: Panel, contrast: Contrast) -> Compared:
     each_group = zip(known.tolist(), *counts, panel.labels, whys, strict=True)
     found = [_standing(contrast, *each) for each in each_group]
     # What is declared and does not hold is measured, however equal the prompts are.
-    broken = np.array([note.startswith(NOT_SO) for _, note in found])[panel.groups.of]
+    broken = np.array([one.is_broken for one in found])[panel.groups.of]
     items = asked & (~equal | (broken & declared))
-    return Compared(items, [status for status, _ in found], [note for _, note in found], proved)
+    return Compared(items, [one.status for one in found], [one.note for one in found], proved)
+
+
+class _Standing(NamedTuple):
+    """What a group can say of a contrast; broken is what is declared and does not hold."""
+
+    status: Status
+    note: str
+    is_broken: bool = False
 
 
 def _same_class(panel: Panel, runs: Sequence[Run]) -> Booleans:
@@ -242,35 +249,37 @@ def _standing(
     n_proved: int,
     labels: str,
     why: str,
-) -> tuple[Status, str]:
+) -> _Standing:
     if not all(known):
         missing = [
             view for view, is_known in zip(contrast.views, known, strict=True) if not is_known
         ]
-        return "not applicable", f"not applicable: no view {quoted(missing)}"
+        return _Standing("not applicable", f"not applicable: no view {quoted(missing)}")
     if not n_asked:
-        return "not applicable", "not applicable: the views share no item"
+        return _Standing("not applicable", "not applicable: the views share no item")
     if n_proved == n_asked:
-        return "by construction", f"0 by construction ({why or 'the same set of prompts'})"
+        same = why or "the same set of prompts"
+        return _Standing("by construction", f"0 by construction ({same})")
     if n_declared == n_asked:
-        return "measured", f"{NOT_SO} ({why}), and {n_asked - n_proved} items are not"
+        note = f"declared invariant ({why}), and {n_asked - n_proved} items are not"
+        return _Standing("measured", note, is_broken=True)
     if n_equal == n_asked:
         return _unidentified(labels if contrast.reverses_labels else "")
     notes = [POLARITY] if contrast.reverses_labels and labels == "passages" else []
     notes += [f"{n_equal} items left out: their prompts are byte-equal"] if n_equal else []
-    return "measured", "; ".join(notes)
+    return _Standing("measured", "; ".join(notes))
 
 
-def _unidentified(labels: str) -> tuple[Status, str]:
+def _unidentified(labels: str) -> _Standing:
     """Say what equal prompts mean; where the label list was to be reversed, its labels are known.
 
     Words keep their meaning in a prompt that does not list them. Identifiers have none there, so
     that neither view can be read.
     """
     if labels == "identifiers":
-        return "not applicable", f"not applicable: {NOWHERE}"
+        return _Standing("not applicable", f"not applicable: {NOWHERE}")
     same = "; equals the noise floor" if labels else ""
-    return "not identified", f"not identified{same}: the prompts are byte-equal"
+    return _Standing("not identified", f"not identified{same}: the prompts are byte-equal")
 
 
 def _equal(hashes: Mapping[Run, Hashes], runs: Sequence[Run], n_items: int) -> Booleans:

@@ -30,7 +30,7 @@ from flipmeter.report.page.texts import clipped, compare, excerpt
 from flipmeter.report.readings import reading_lines
 from flipmeter.report.section import added_sections, contents
 from flipmeter.report.table import noted, shown
-from flipmeter.types import UNFINISHED
+from flipmeter.types import STOPPED, UNFINISHED
 
 HERE = Path(__file__).parent
 CHART = ("plot.js", "configurations.js")
@@ -167,9 +167,11 @@ def _to_item(key: tuple[str, str]) -> Markup:
 
 def _warnings(found: Findings) -> dict[str, str]:
     """The warnings without the one that the page shows at its top: that the run was stopped."""
-    known = f"incomplete, {UNFINISHED}: {found.stopped}"
-    told = {rater: text.removesuffix(known) for rater, text in found.warnings.items()}
-    return shared_warnings({rater: text.rstrip("; ") for rater, text in told.items() if text})
+    told = {
+        rater: [one for one in remarks if one.code != STOPPED]
+        for rater, remarks in found.warnings.items()
+    }
+    return shared_warnings({rater: remarks for rater, remarks in told.items() if remarks})
 
 
 def _facts(found: Findings) -> str:

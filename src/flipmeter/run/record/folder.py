@@ -42,10 +42,14 @@ from flipmeter.run.record.rows import (
 )
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study, read_held
-from flipmeter.types import UNFINISHED, Contrast, Scale, Task
+from flipmeter.types import STOPPED, UNFINISHED, Contrast, Remark, Scale, Task
 
 HALF = 0.5
 """Below this share of the probability on labels, what is said of them rests on little."""
+
+
+def _remarks(told: Mapping[str, Sequence[str]]) -> dict[str, list[Remark]]:
+    return {rater: [*map(Remark, lines)] for rater, lines in told.items()}
 
 
 def _is_in_sample(pipeline: str) -> bool:
@@ -221,31 +225,35 @@ class Run:
         return [name for name in self.environment.get("models", {}) if name not in known]
 
     @cached_property
-    def warnings(self) -> dict[str, str]:
-        """The warnings by rater, without the raters that have none."""
-        found: dict[str, list[str]] = {}
-        told_by = (
-            self.environment.get("fallbacks", {}),
-            changes_of_model(self._calls_of_one()),
+    def remarks(self) -> dict[str, list[Remark]]:
+        """What must be known of the decisions, by rater, without the raters that have nothing."""
+        found: dict[str, list[Remark]] = {}
+        for told in (
+            _remarks(self.environment.get("fallbacks", {})),
+            _remarks(changes_of_model(self._calls_of_one())),
             self._noise_warnings(),
-        )
-        for told in told_by:
-            for rater, lines in told.items():
-                found.setdefault(rater, []).extend(lines)
-        for told in (self._in_sample(), self._little_mass()):
-            for rater, lines in told.items():
-                found.setdefault(rater, []).extend(lines)
+            _remarks(self._in_sample()),
+            _remarks(self._little_mass()),
+        ):
+            for rater, remarks in told.items():
+                found.setdefault(rater, []).extend(remarks)
         if self.stopped:
+            remark = Remark(f"incomplete, {UNFINISHED}: {self.stopped}", code=STOPPED)
             for rater in self.named("rater"):
-                found.setdefault(rater, []).append(f"incomplete, {UNFINISHED}: {self.stopped}")
-        return {rater: "; ".join(lines) for rater, lines in found.items()}
+                found.setdefault(rater, []).append(remark)
+        return found
+
+    @property
+    def warnings(self) -> dict[str, str]:
+        """The remarks as texts."""
+        return {rater: "; ".join(map(str, told)) for rater, told in self.remarks.items()}
 
     def _calls_of_one(self) -> pl.LazyFrame:
         """The answering models of raters with one model; the members of a panel differ rightly."""
         juries = [jury.name for jury in self.study.juries]
         return self.scan(CALLS).filter(~pl.col("rater").is_in(juries))
 
-    def _noise_warnings(self) -> Mapping[str, list[str]]:
+    def _noise_warnings(self) -> Mapping[str, list[Remark]]:
         """Say by rater when repeats look wrong; where draws are counted, some differ rightly."""
         if self.study.n_draws:
             return {}

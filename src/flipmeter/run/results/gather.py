@@ -57,7 +57,7 @@ def gather_numbers(run: Run) -> Findings:
         sentences=sentences(run),
         words=headlines(run.verdicts, whose=whose(run.verdicts)),
         scales=run.scales,
-        warnings=run.warnings,
+        warnings=run.remarks,
         notes=notes(run),
         stopped=run.stopped,
         unrated=run.unrated,

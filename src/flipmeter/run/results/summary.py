@@ -50,7 +50,7 @@ def summary(run: Run, choices: Sequence[Choice] = ()) -> Iterator[RenderableType
     elif _is_unlabelled(run):
         yield f"accuracy: {NO_LABELS}"
     yield from unmeasured_lines(verdicts)
-    yield from (f"! {names}: {text}" for names, text in shared_warnings(run.warnings).items())
+    yield from (f"! {names}: {text}" for names, text in shared_warnings(run.remarks).items())
     yield from (f"! {note}" for note in notes(run))
     for section in added_sections(gather_numbers(run)) if has_added() else ():
         yield ""
