@@ -177,9 +177,9 @@ def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
     return _element("line", {"class": kind, "x1": x1, "y1": y1, "x2": x2, "y2": y2})
 
 
-def _element(tag: str, about: Mapping[str, float | str], content: str = "") -> Markup:
+def _element(tag: str, about: Mapping[str, object], content: str = "") -> Markup:
     """An element of SVG; numbers are percentages."""
-    texts = ((k, v if isinstance(v, str) else f"{place(v)}%") for k, v in about.items())
+    texts = ((k, f"{place(v)}%" if isinstance(v, float) else v) for k, v in about.items())
     attributes = Markup("").join(Markup(' {}="{}"').format(*one) for one in texts)
     return Markup("<{}{}>{}</{}>" if content else "<{}{}/>").format(tag, attributes, content, tag)
 
