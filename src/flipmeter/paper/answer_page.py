@@ -89,7 +89,7 @@ def answer_page(answer: PaperAnswer) -> str:
     return filled.render(
         policy=content_policy([style], [script]),
         style=Markup(style),
-        script=Markup(script),
+        scripts=[Markup(script)],
         raters=", ".join(answer.evidence.raters) or "no rater",
         summaries=list(answer.summaries),
         notes=answer.notes,

@@ -12,11 +12,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from flipmeter.report.configurations import (
-    Choice,
-    shown_configuration,
-    worst_flips,
-)
+from flipmeter.report.configurations import Choice, shown_configuration, worst_flips
 from flipmeter.report.findings import Findings
 from flipmeter.report.format import Record, percent, visible
 from flipmeter.report.page.draw import Point, scatter
@@ -75,84 +71,83 @@ def configuration_views(found: Findings) -> tuple[list[ConfigurationView], list[
     known = {contrast.name: contrast for contrast in found.contrasts}
     drawn = [_view(choice, known) for choice in compared[:MOST_PANELS]]
     first = compared[0]
-    costs = " and ".join(_weighed(first)) or "nothing else"
-    notes = [HOW.format(by=first.by, cost=costs), *troubles]
+    # The first cost is what the selection weighs; the others are there to be looked at.
+    costs = [f"{unit} per item" for unit in first.costs][:1] or ["nothing else"]
+    notes = [HOW.format(by=first.by, cost=costs[0]), *troubles]
     if found.verdicts["unreadable"].sum():
         notes.append(UNREAD)
     more = "flipmeter select RUN --dataset NAME --all"
     return drawn, [*notes, *left_out(len(compared) - MOST_PANELS, "datasets", more)]
 
 
-def _weighed(choice: Choice) -> list[str]:
-    """The cost that the selection weighs; the others are there to be looked at."""
-    return [f"{unit} per item" for unit in list(choice.costs)[:1]]
-
-
 def _view(choice: Choice, known: Mapping[str, Contrast]) -> ConfigurationView:
-    several = len({one.rater for one in choice.standings}) > 1
-    names = [shown_configuration(one, several_raters=several) for one in choice.standings]
-    order = _order(choice)
-    drawn = _drawn(choice, order)
-    cut = f"; the picture shows {len(drawn)} of them" if len(drawn) < len(order) else ""
-    contrast = _leading(choice)
+    rows = _rows(choice)
+    drawn = _drawn(rows)
+    cut = f"; the picture shows {len(drawn)} of them" if len(drawn) < len(rows) else ""
+    # The contrast that any configuration flips most under is what a choice hangs on.
+    worst = [found for row in rows if (found := worst_flips(row["one"].flips))]
+    flips = list(choice.standings[0].flips)
+    contrast = max(worst, key=lambda found: found[1].value)[0] if worst else flips[0]
     points = [
         Point(
-            names[place],
-            _rate(one, contrast),
-            _ends(one.score),
-            one.is_on_front,
-            one is choice.chosen,
-            not one.level,
+            row["name"],
+            _rate(row["one"], contrast),
+            _ends(row["one"].score),
+            row["one"].is_on_front,
+            row["is_chosen"],
+            not row["one"].level,
         )
-        for place in drawn
-        if not math.isnan(_rate(one := choice.standings[place], contrast)[0])
+        for row in drawn
+        if not math.isnan(_rate(row["one"], contrast)[0])
     ]
-    n_front = sum(one.is_on_front for one in choice.standings)
+    n_front = sum(row["one"].is_on_front for row in rows)
     told = f"{choice.dataset}: {choice.by} against flips under {contrast}"
-    picture = scatter(points, f"{told} of {len(names)} configurations, {n_front} on the front")
+    picture = scatter(points, f"{told} of {len(rows)} configurations, {n_front} on the front")
     return ConfigurationView(
-        f"{choice.dataset}: {len(names):,} configurations, {n_front:,} on the Pareto front{cut}",
+        f"{choice.dataset}: {len(rows):,} configurations, {n_front:,} on the Pareto front{cut}",
         f"{choice.by}, %",
         f"flips under {contrast}, {known[contrast].about}, %",
         picture if len(points) > 1 and choice.by == "accuracy" else Markup(""),
-        _grid(choice, names, order),
-        _data(choice, names, drawn, known, contrast),
+        _table(choice, rows),
+        _data(choice, drawn, known, contrast),
     )
 
 
-def _drawn(choice: Choice, order: Sequence[int]) -> Sequence[int]:
+def _rows(choice: Choice) -> list[Record]:
+    """The configurations with their names and the filters of their items: the choice first, then
+    the front, the best first."""
+    several = len({one.rater for one in choice.standings}) > 1
+    sign = -1 if choice.by in BETTER_UP else 1
+    rows: list[Record] = [
+        {
+            "one": one,
+            "name": shown_configuration(one, several_raters=several),
+            "is_chosen": one is choice.chosen,
+            "others": {name: found[place] for name, found in choice.others.items()},
+            "costs": {unit: cost[place] for unit, cost in choice.costs.items()},
+            "factors": {"rater": one.rater, **choice.factors[place]},
+            "query": urlencode(
+                {"rater": one.rater, "level": one.level or "base", "dataset": choice.dataset}
+            ),
+        }
+        for place, one in enumerate(choice.standings)
+    ]
+    rows.sort(
+        key=lambda row: (
+            not row["is_chosen"],
+            not row["one"].is_on_front,
+            sign * row["one"].score.value,
+        )
+    )
+    return rows
+
+
+def _drawn(rows: Sequence[Record]) -> Sequence[Record]:
     """The configurations that a picture has room for: the best of the front and of the others."""
-    if len(order) <= MOST_ROWS:
-        return order
-    known = choice.standings
-    best = [at for at in order if known[at] is choice.chosen or known[at].is_on_front]
-    others = [at for at in order if at not in best]
+    best = [row for row in rows if row["is_chosen"] or row["one"].is_on_front]
+    others = [row for row in rows if not (row["is_chosen"] or row["one"].is_on_front)]
     n_best = max(MOST_ROWS // 2, MOST_ROWS - len(others))
     return [*best[:n_best], *others][:MOST_ROWS]
-
-
-def _order(choice: Choice) -> list[int]:
-    """Places of the configurations: the choice, then the front, best first."""
-    sign = -1 if choice.by in BETTER_UP else 1
-    return sorted(
-        range(len(choice.standings)),
-        key=lambda place: (
-            choice.standings[place] is not choice.chosen,
-            not choice.standings[place].is_on_front,
-            sign * choice.standings[place].score.value,
-        ),
-    )
-
-
-def _leading(choice: Choice) -> str:
-    """The contrast that any configuration flips most under, which is what a choice hangs on."""
-    worst = [found for one in choice.standings if (found := worst_flips(one.flips))]
-    names = list(choice.standings[0].flips)
-    return max(worst, key=lambda found: found[1].value)[0] if worst else names[0]
-
-
-def _is_known(one: Estimate) -> bool:
-    return not math.isnan(one.value)
 
 
 def _rate(one: Standing, contrast: str) -> tuple[float, float, float]:
@@ -167,30 +162,17 @@ def _ends(one: Estimate) -> tuple[float, float, float]:
 # --- as a table -------------------------------------------------------------------------------
 
 
-def _grid(choice: Choice, names: Sequence[str], order: Sequence[int]) -> Table:
+def _table(choice: Choice, rows: Sequence[Record]) -> Table:
     columns = [
-        Column("configuration", partial(_name, choice)),
+        Column(
+            "configuration",
+            lambda row: Cell(breakable(row["name"]), row["name"], "", row["query"]),
+        ),
         Column(Markup("Pareto front <small>on it, chosen</small>"), _standing),
         Column(SHORT.get(choice.by, choice.by), lambda row: _number(row["one"].score, choice.by)),
-        *(_numbers(SHORT.get(name, name), choice.others[name], name) for name in choice.others),
-        *(
-            _numbers(f"{name} flips", [one.flips[name] for one in choice.standings], FLIPS)
-            for name in choice.standings[0].flips
-        ),
-        *(
-            [Column(f"{', '.join(choice.costs)} per item", partial(_costs, choice))]
-            if choice.costs
-            else []
-        ),
-    ]
-    rows = [
-        {
-            "one": choice.standings[at],
-            "at": at,
-            "name": names[at],
-            "is_chosen": choice.standings[at] is choice.chosen,
-        }
-        for at in order
+        *(Column(SHORT.get(name, name), partial(_other, name)) for name in choice.others),
+        *(Column(f"{name} flips", partial(_flips, name)) for name in choice.standings[0].flips),
+        *([Column(f"{', '.join(choice.costs)} per item", _costs)] if choice.costs else []),
     ]
     dashed = any(one.cannot_flip for one in choice.standings)
     never = "–: positions cannot vary there, so nothing can flip; counts as 0."
@@ -205,35 +187,29 @@ def _grid(choice: Choice, names: Sequence[str], order: Sequence[int]) -> Table:
     )
 
 
-def _numbers(title: str, found: Sequence[Estimate], name: str) -> Column:
-    return Column(title, lambda row: _number(found[row["at"]], name))
-
-
-def _name(choice: Choice, row: Record) -> Cell:
-    return Cell(breakable(row["name"]), row["name"], "", _query(choice, row["one"]))
-
-
-def _query(choice: Choice, one: Standing) -> str:
-    """The filters of the items of a configuration."""
-    return urlencode({"rater": one.rater, "level": one.level or "base", "dataset": choice.dataset})
-
-
 def _standing(row: Record) -> Cell:
     """Its place in the selection, and in how many resamples it is on the front and chosen."""
     one: Standing = row["one"]
     word = "chosen" if row["is_chosen"] else "yes" if one.is_on_front else "no"
     shares = f"{percent(one.chance_on_front, 0)}, {percent(one.chance_chosen, 0)}"
-    sort = 4 * row["is_chosen"] + 2 * one.is_on_front + one.chance_on_front
-    return beside(word, shares, sort)
+    return beside(word, shares, 4 * row["is_chosen"] + 2 * one.is_on_front + one.chance_on_front)
 
 
-def _costs(choice: Choice, row: Record) -> Cell:
-    first, *others = (cost[row["at"]] for cost in choice.costs.values())
+def _costs(row: Record) -> Cell:
+    first, *others = row["costs"].values()
     return beside(f"{first:.3g}", ", ".join(f"{cost:.3g}" for cost in others), first)
 
 
+def _other(metric: str, row: Record) -> Cell:
+    return _number(row["others"][metric], metric)
+
+
+def _flips(contrast: str, row: Record) -> Cell:
+    return _number(row["one"].flips[contrast], FLIPS)
+
+
 def _number(one: Estimate, metric: str) -> Cell:
-    if not _is_known(one):
+    if math.isnan(one.value):
         return Cell("–", None, "num")
     is_error = metric == "mae"
     value, low, high = (f"{x:.2f}" if is_error else f"{100 * x:.1f}" for x in _ends(one))
@@ -244,11 +220,7 @@ def _number(one: Estimate, metric: str) -> Cell:
 
 
 def _data(
-    choice: Choice,
-    names: Sequence[str],
-    order: Sequence[int],
-    known: Mapping[str, Contrast],
-    contrast: str,
+    choice: Choice, rows: Sequence[Record], known: Mapping[str, Contrast], contrast: str
 ) -> Markup:
     """The data of the page's script, as JSON that is safe inside an element."""
     first = choice.standings[0]
@@ -257,47 +229,39 @@ def _data(
         **{f"{FLIPS}{name}": f"flips under {name}, {known[name].about}" for name in first.flips},
         **{unit: TITLES[unit] for unit in choice.costs},
     }
+    facets: dict[str, set[str]] = {"rater": {one.rater for one in choice.standings}}
+    for factors in choice.factors:
+        for name, value in factors.items():
+            facets.setdefault(name, set()).add(value)
     content = {
         "dataset": visible(choice.dataset),
-        "axes": [_axis(name, title) for name, title in axes.items()],
+        "axes": [
+            {
+                "name": name,
+                "title": title,
+                "unit": "%" if name in BETTER_UP or name.startswith(FLIPS) else "",
+                "better": "up" if name in BETTER_UP else "down",
+            }
+            for name, title in axes.items()
+        ],
         "across": f"{FLIPS}{contrast}",
         "up": choice.by,
-        "facets": _facets(choice),
-        "points": [_point(choice, names[place], place) for place in order],
+        "facets": [name for name, some in facets.items() if len(some) > 1],
+        "points": [_point(row, choice.by) for row in rows],
     }
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace("&", "\\u0026"))
 
 
-def _axis(name: str, title: str) -> dict[str, Any]:
-    is_share = name in BETTER_UP or name.startswith(FLIPS)
-    return {
-        "name": name,
-        "title": title,
-        "unit": "%" if is_share else "",
-        "better": "up" if name in BETTER_UP else "down",
-    }
-
-
-def _facets(choice: Choice) -> list[str]:
-    """The facets of configurations: raters, and factors that vary."""
-    values: dict[str, set[str]] = {"rater": {one.rater for one in choice.standings}}
-    for factors in choice.factors:
-        for factor, level in factors.items():
-            values.setdefault(factor, set()).add(level)
-    return [name for name, some in values.items() if len(some) > 1]
-
-
-def _point(choice: Choice, name: str, place: int) -> dict[str, Any]:
-    one = choice.standings[place]
-    numbers: dict[str, tuple[float, float, float]] = {choice.by: _ends(one.score)}
-    numbers |= {metric: _ends(found[place]) for metric, found in choice.others.items()}
+def _point(row: Record, by: str) -> dict[str, Any]:
+    one: Standing = row["one"]
+    numbers = {name: _ends(found) for name, found in {by: one.score, **row["others"]}.items()}
     numbers |= {f"{FLIPS}{contrast}": _rate(one, contrast) for contrast in one.flips}
     return {
-        "name": visible(name),
-        "query": _query(choice, one),
+        "name": visible(row["name"]),
+        "query": row["query"],
         "isFront": one.is_on_front,
-        "isChosen": one is choice.chosen,
+        "isChosen": row["is_chosen"],
         "isBase": not one.level,
         "onFront": round(one.chance_on_front, 4),
         "chosen": round(one.chance_chosen, 4),
@@ -306,7 +270,6 @@ def _point(choice: Choice, name: str, place: int) -> dict[str, Any]:
             for key, ends in numbers.items()
             if not math.isnan(ends[0])
         }
-        | {unit: [round(cost[place], 6)] for unit, cost in choice.costs.items()},
-        "factors": {"rater": visible(one.rater)}
-        | {factor: visible(level) for factor, level in choice.factors[place].items()},
+        | {unit: [round(cost, 6)] for unit, cost in row["costs"].items()},
+        "factors": {factor: visible(level) for factor, level in row["factors"].items()},
     }

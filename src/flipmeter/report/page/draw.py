@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from flipmeter.report.format import Record, visible
+from flipmeter.report.format import Record, bounds, visible
 from flipmeter.report.page.texts import excerpt
 from flipmeter.report.table import Cell, Column
 
@@ -46,13 +46,14 @@ def axis_for(values: Iterable[float], *, low: float | None = None) -> Axis:
 
 def scale(axis: Axis) -> Markup:
     """Draw the ticks of an axis with their numbers, as the head of a column of rows."""
-    marks = [
-        Markup('<text x="{}%" y="12" text-anchor="{}">{}</text>').format(
-            place(axis.at(tick)), _anchor(axis.at(tick)), f"{100 * tick:.0f}"
-        )
-        for tick in axis.ticks
-    ]
-    return _svg("scale", 16, marks)
+    return _svg("scale", 16, [_tick(axis, tick, {"y": "12"}) for tick in axis.ticks])
+
+
+def _tick(axis: Axis, tick: float, about: Mapping[str, str]) -> Markup:
+    """The number of a tick, which stays inside its picture."""
+    x = axis.at(tick)
+    anchor = "start" if x < 2 else "end" if x > 98 else "middle"
+    return _element("text", {"x": x, "text-anchor": anchor, **about}, f"{100 * tick:.0f}")
 
 
 def drawn(
@@ -82,38 +83,26 @@ def span(
 
     A full dot flips, a ring is stable, a cross is unreadable, a grey dot is inconclusive.
     """
-    value, low, high = row
-    parts = [_line(axis.at(tick), 0, axis.at(tick), 100, "grid") for tick in axis.ticks]
+    value, low, high = map(axis.at, row)
+    parts = [_line("grid", axis.at(tick), 0.0, axis.at(tick), 100.0) for tick in axis.ticks]
     if noise is not None:
-        floor, left, right = (axis.at(value) for value in noise)
-        parts += [
-            Markup('<rect class="noise" x="{}%" y="0" width="{}%" height="100%"/>').format(
-                place(left), place(max(right - left, 0.0))
-            ),
-            _line(floor, 0, floor, 100, "floor"),
-        ]
-    parts += [_line(axis.at(low), 50, axis.at(high), 50, "range"), _mark(axis.at(value), word)]
-    return _svg("span", 24, parts)
-
-
-def _mark(x: float, word: str) -> Markup:
-    """A dot by its word; what is unreadable is a cross, so that colour is not all that tells it."""
-    if word == "unreadable":
-        return Markup(
-            '<text class="cross" x="{}%" y="50%" dy="5" text-anchor="middle">✕</text>'
-        ).format(place(x))
-    return Markup('<circle class="dot {}" cx="{}%" cy="50%" r="4.5"/>').format(word, place(x))
+        floor, left, right = map(axis.at, noise)
+        wide = max(right - left, 0.0)
+        band = {"class": "noise", "x": left, "y": 0.0, "width": wide, "height": 100.0}
+        parts += [_element("rect", band), _line("floor", floor, 0.0, floor, 100.0)]
+    mark = _element("circle", {"class": f"dot {word}", "cx": value, "cy": 50.0, "r": "4.5"})
+    if word == "unreadable":  # a cross, so that colour is not all that tells it
+        about = {"class": "cross", "x": value, "y": 50.0, "dy": "5", "text-anchor": "middle"}
+        mark = _element("text", about, "✕")
+    return _svg("span", 24, [*parts, _line("range", low, 50.0, high, 50.0), mark])
 
 
 def bar(share: float, expected: float | None = None, top: float = 1.0) -> Markup:
     """Draw a share as a bar, and where it was expected as a tick."""
-    parts = [
-        Markup('<rect class="bar" x="0" y="25%" width="{}%" height="50%"/>').format(
-            place(100 * share / top)
-        )
-    ]
+    about = {"class": "bar", "x": 0.0, "y": 25.0, "width": 100 * share / top, "height": 50.0}
+    parts = [_element("rect", about)]
     if expected is not None:
-        parts.append(_line(100 * expected / top, 5, 100 * expected / top, 95, "expected"))
+        parts.append(_line("expected", 100 * expected / top, 5.0, 100 * expected / top, 95.0))
     return _svg("bars", 16, parts)
 
 
@@ -133,51 +122,42 @@ def scatter(points: Sequence[Point], title: str) -> Markup:
     """Draw shares against each other with their intervals; the Pareto front is full, on top."""
     across = axis_for((value for point in points for value in point.across), low=0.0)
     up = axis_for(value for point in points for value in point.up)
-    parts = _grid(across, up)
+    parts = []
+    for tick in across.ticks:
+        x = across.at(tick)
+        parts.append(_line("grid", x, 0.0, x, 100.0))
+        parts.append(_tick(across, tick, {"y": "100%", "dy": "16", "text-anchor": "middle"}))
+    for tick in up.ticks:
+        y = 100 - up.at(tick)
+        about = {"x": "0", "dx": "-8", "y": y, "dy": "4", "text-anchor": "end"}
+        parts.append(_line("grid", 0.0, y, 100.0, y))
+        parts.append(_element("text", about, f"{100 * tick:.0f}"))
     for point in sorted(points, key=lambda one: (one.is_on_front, one.is_chosen)):
         parts += _point(point, across, up)
     for point in _labelled(points, up):
-        parts.append(_name(point, across.at(point.across[0]), 100 - up.at(point.up[0])))
+        x, y = across.at(point.across[0]), 100 - up.at(point.up[0])
+        dx, anchor = ("-9", "end") if x > 55 else ("9", "start")
+        about = {"class": "name", "x": x, "y": y, "dx": dx, "dy": "-6", "text-anchor": anchor}
+        parts.append(_element("text", about, excerpt(point.title, 32)))
     return _svg("scatter", 340, parts, title)
 
 
 def _point(point: Point, across: Axis, up: Axis) -> list[Markup]:
-    x, left, right = (across.at(value) for value in point.across)
+    x, left, right = map(across.at, point.across)
     y, low, high = (100 - up.at(value) for value in point.up)
     kind = "best" if point.is_on_front else "beaten"
     told = f"{point.title}: {_percent(point.across)} flips, {_percent(point.up)} right"
-    circle = '<circle class="{}" cx="{}%" cy="{}%" r="{}"><title>{}</title></circle>'
+    circle = {"class": kind, "cx": x, "cy": y, "r": "7" if point.is_chosen else "5"}
     return [
-        _line(left, y, right, y, f"reach {kind}"),
-        _line(x, low, x, high, f"reach {kind}"),
-        Markup(circle).format(kind, place(x), place(y), 7 if point.is_chosen else 5, visible(told)),
+        _line(f"reach {kind}", left, y, right, y),
+        _line(f"reach {kind}", x, low, x, high),
+        _element("circle", circle, _element("title", {}, visible(told))),
     ]
 
 
 def _percent(one: tuple[float, float, float]) -> str:
-    value, low, high = (f"{100 * number:.1f}" for number in one)
-    return f"{value} % [{low}, {high}]"
-
-
-def _grid(across: Axis, up: Axis) -> list[Markup]:
-    parts = []
-    for tick in across.ticks:
-        x = across.at(tick)
-        parts.append(_line(x, 0, x, 100, "grid"))
-        parts.append(
-            Markup('<text x="{}%" y="100%" dy="16" text-anchor="middle">{}</text>').format(
-                place(x), f"{100 * tick:.0f}"
-            )
-        )
-    for tick in up.ticks:
-        y = 100 - up.at(tick)
-        parts.append(_line(0, y, 100, y, "grid"))
-        parts.append(
-            Markup('<text x="0" dx="-8" y="{}%" dy="4" text-anchor="end">{}</text>').format(
-                place(y), f"{100 * tick:.0f}"
-            )
-        )
-    return parts
+    value, low, high = (100 * end for end in one)
+    return bounds(value, low, high, ".1f", " %")
 
 
 def _labelled(points: Sequence[Point], up: Axis) -> list[Point]:
@@ -193,28 +173,15 @@ def _labelled(points: Sequence[Point], up: Axis) -> list[Point]:
     return kept
 
 
-def _name(point: Point, x: float, y: float) -> Markup:
-    is_right = x > 55
-    return Markup(
-        '<text class="name" x="{}%" y="{}%" dx="{}" dy="{}" text-anchor="{}">{}</text>'
-    ).format(
-        place(x),
-        place(y),
-        -9 if is_right else 9,
-        -6,
-        "end" if is_right else "start",
-        excerpt(point.title, 32),
-    )
+def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
+    return _element("line", {"class": kind, "x1": x1, "y1": y1, "x2": x2, "y2": y2})
 
 
-def _anchor(x: float) -> str:
-    return "start" if x < 2 else "end" if x > 98 else "middle"
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
-    return Markup('<line class="{}" x1="{}%" y1="{}%" x2="{}%" y2="{}%"/>').format(
-        kind, *(place(value) for value in (x1, y1, x2, y2))
-    )
+def _element(tag: str, about: Mapping[str, object], content: str = "") -> Markup:
+    """An element of SVG; numbers are percentages."""
+    texts = ((k, f"{place(v)}%" if isinstance(v, float) else v) for k, v in about.items())
+    attributes = Markup("").join(Markup(' {}="{}"').format(*one) for one in texts)
+    return Markup("<{}{}>{}</{}>" if content else "<{}{}/>").format(tag, attributes, content, tag)
 
 
 def _svg(kind: str, height: int, parts: Iterable[Markup], title: str = "") -> Markup:
