@@ -54,7 +54,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     "measure/effects/interactions": ("measure_interactions",),
     "measure/effects/gee": ("measure_interactions",),
     "measure/effects/crossed": ("measure_interactions",),
-    "measure/effects/absolutes": ("paper_claims",),
     "measure/effects/held_out": ("select",),
     "measure/effects/field": ("select",),
     "measure/effects/pareto": ("select",),
