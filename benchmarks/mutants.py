@@ -49,7 +49,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "measure/aspects/pair_order": ("measure_options", "systems", "pair_tables"),
     "measure/aspects/systems": ("systems",),
     "measure/aspects": ASPECTS,
-    "measure/effects/residuals": ("measure_residuals",),
+    "measure/effects/residuals": ("measure_residuals", "paper_claims"),
     "measure/effects/compare": ("measure_aspects", "core_differences"),
     "measure/effects/interactions": ("measure_interactions",),
     "measure/effects/gee": ("measure_interactions",),
