@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from flipmeter.measure.inference.blocks import Floats
 from flipmeter.measure.inference.bounds import (
     bounded_mean,
     bounded_share,
@@ -26,6 +25,7 @@ from flipmeter.measure.inference.needed import (
     needed_real,
 )
 from flipmeter.measure.inference.sequential.bets import mean_bounds, mean_evidence, share_evidence
+from flipmeter.measure.panel.checked import Floats
 from flipmeter.types import Problem
 from on_arrays import allowed_flips
 from planted_replies import flips

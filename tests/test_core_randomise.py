@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from flipmeter.measure.inference import Row, verdict
-from flipmeter.measure.inference.blocks import Ints, read_blocks
+from flipmeter.measure.inference.blocks import read_blocks
 from flipmeter.measure.inference.randomisation.randomise import (
     EffectTest,
     _bundled,
@@ -21,6 +21,7 @@ from flipmeter.measure.inference.randomisation.randomise import (
 )
 from flipmeter.measure.inference.randomisation.shapes import shape_of
 from flipmeter.measure.inference.randomisation.tails import exact_tail
+from flipmeter.measure.panel.checked import Ints
 from naive_verdict import Table, p_value
 
 Block = tuple[int, ...]

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from flipmeter.measure.inference import Finding, Row, Verdict, not_identified, verdict, verdicts
-from flipmeter.measure.inference.blocks import Ints, as_ranks, placed, read_blocks, shown_alike
+from flipmeter.measure.inference.blocks import as_ranks, placed, read_blocks, shown_alike
 from flipmeter.measure.inference.sizes import excess_p
 from flipmeter.measure.inference.words import percent
+from flipmeter.measure.panel.checked import Ints
 from flipmeter.types import Problem
 from planted_replies import flips, pairs_of, replies
 

@@ -8,6 +8,7 @@ from itertools import combinations, combinations_with_replacement, product
 
 import numpy as np
 
+from flipmeter.measure.estimates.flips import find_flips
 from flipmeter.measure.estimates.long_table import Rows, rows_of
 from flipmeter.measure.inference.bounds import LOWEST_EXCESS
 from flipmeter.measure.inference.sizes import grouped_excess
@@ -143,17 +144,14 @@ def _repeated(panel: Panel) -> Iterator[tuple[str, int, int, int]]:
     "No class" is a class of its own.
     """
     for view in dict.fromkeys(name for name, _ in panel.ranks):
-        runs = [panel.ranks[name, repeat] for name, repeat in panel.ranks if name == view]
-        again = [panel.asked(run) for run in panel.ranks if run[0] == view and run[1] > 0]
-        if not again:
+        repeats = [repeat for name, repeat in panel.ranks if name == view]
+        if not any(repeats):
             continue
-        highest = np.max(runs, axis=0)
-        lowest = np.min([np.where(run == ABSENT, highest, run) for run in runs], axis=0)
-        n_runs = np.sum([run != ABSENT for run in runs], axis=0)
-        kept = np.any(again, axis=0) & (n_runs > 1)
-        some_failed = (lowest == NO_CLASS) & (highest > NO_CLASS)
-        moved = some_failed | (highest - lowest > panel.tolerance)
-        counts = (kept, kept & moved, kept & (lowest > NO_CLASS))
+        runs = np.stack([panel.ranks[view, repeat] for repeat in repeats], axis=1)
+        asked = runs != ABSENT
+        kept = asked[:, np.array(repeats) > 0].any(axis=1) & (asked.sum(axis=1) > 1)
+        moved = find_flips(runs, panel.groups, panel.tolerance).strict > 0
+        counts = (kept, kept & moved, kept & (runs != NO_CLASS).all(axis=1))
         each = (panel.groups.count(marked).tolist() for marked in counts)
         yield from zip(panel.keys["rater"], *each, strict=True)
 

@@ -78,8 +78,8 @@ def split_level(level: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a study asked: raters and levels in the order of the decisions, and their groups.
+class StudyGroups:
+    """Raters and levels of a study in the order of its decisions, and their groups.
 
     `places` are the groups of each rater and level, by the base's name of the dataset and by seed;
     `n_classes` the classes of each group.
@@ -91,7 +91,9 @@ class Asked:
     n_classes: Sequence[int]
 
     @classmethod
-    def of(cls, decisions: Decisions, keys: pl.DataFrame, sides: Sequence[MeasuredItems]) -> Asked:
+    def of(
+        cls, decisions: Decisions, keys: pl.DataFrame, sides: Sequence[MeasuredItems]
+    ) -> StudyGroups:
         raters, datasets, levels = (
             [str(value) for (value,) in distinct(decisions, name)]
             for name in ("rater", "dataset", "level")
@@ -131,7 +133,7 @@ def _at_base(dataset: str, n_classes: int, known: Mapping[str, int]) -> str:
     return same[0] if same else dataset
 
 
-def comparisons(asked: Asked) -> list[LevelComparison]:
+def comparisons(asked: StudyGroups) -> list[LevelComparison]:
     """Compare every level with its rater's base, and every rater with the first one."""
     first, *others = asked.raters
     found = [
@@ -150,7 +152,7 @@ def comparisons(asked: Asked) -> list[LevelComparison]:
     return sorted(found, key=lambda one: _order(one, asked.raters))
 
 
-def transfers(asked: Asked, *, reference: str) -> list[LevelComparison]:
+def transfers(asked: StudyGroups, *, reference: str) -> list[LevelComparison]:
     """Compare every rater with the reference, both at the base and both at each config."""
     if reference not in asked.raters:
         known = suggestion(reference, asked.raters)
@@ -169,7 +171,7 @@ def transfers(asked: Asked, *, reference: str) -> list[LevelComparison]:
     ]
 
 
-def own_levels(asked: Asked) -> list[LevelComparison]:
+def own_levels(asked: StudyGroups) -> list[LevelComparison]:
     """Every rater at the base and at every level it was asked at, without a comparison."""
     found = []
     for rater in asked.raters:

@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from flipmeter.measure.effects.baselines import (
-    Asked,
     LevelComparison,
+    StudyGroups,
     comparisons,
     contrasts_shown,
     own_levels,
@@ -66,7 +66,7 @@ SCHEMA = {
 }
 MERGED = "by merging"
 N = TypeVar("N", float, Floats)
-Find = Callable[[Asked], list[LevelComparison]]
+Find = Callable[[StudyGroups], list[LevelComparison]]
 
 
 def residual(level: N, base: N) -> N:
@@ -122,7 +122,7 @@ def _measured(
     keys, sides = read_sides(decisions, chosen, mode)
     names = [contrast.name for contrast in chosen]
     measurer = Measurer(mode, names, any_nominal(decisions), any_decimal(decisions))
-    return subtract(sides, measurer, find(Asked.of(decisions, keys, sides)))
+    return subtract(sides, measurer, find(StudyGroups.of(decisions, keys, sides)))
 
 
 def subtract(

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from flipmeter.measure.inference.blocks import Floats
+from flipmeter.measure.panel.checked import Floats
 
 LOWEST_EXCESS = -0.5
 """Smallest possible excess of a block: two views that give both answers equally often."""

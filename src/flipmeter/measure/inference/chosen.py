@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from flipmeter.measure.inference.blocks import Booleans, Floats
 from flipmeter.measure.inference.bounds import Bounded, bounded_mean, bounded_share
-from flipmeter.measure.panel.checked import ratio
+from flipmeter.measure.panel.checked import Booleans, Floats, ratio
 from flipmeter.types import ALPHA, Problem
 
 DRAWS = 20_000
@@ -33,9 +32,7 @@ def simultaneous(
     hits: npt.ArrayLike,
     trials: npt.ArrayLike | None = None,
     *,
-    alpha: float = 0.05,
     looked_at: int | None = None,
-    seed: int = 0,
 ) -> Chosen:
     """Bound the flip rates of all candidates at once, from items x candidates of flips.
 
@@ -50,8 +47,8 @@ def simultaneous(
         raise Problem(f"trials has shape {asked.shape} but flips has {flips.shape}; align them")
     given = flips.shape[1]
     more = max(looked_at or given, given) - given
-    level = joint_level(_shares(flips, asked), alpha, seed=seed) if not more else 0.0
-    level = max(level, alpha / (given + more))
+    level = joint_level(_shares(flips, asked), ALPHA) if not more else 0.0
+    level = max(level, ALPHA / (given + more))
     bounds = [bounded_share(flips[:, c], asked[:, c], level) for c in range(given)]
     return Chosen(tuple(bounds), level, given + more)
 
@@ -94,9 +91,9 @@ def _shares(flips: Floats, asked: Floats) -> Floats:
     return np.where(asked > 0, shares, means)
 
 
-def simultaneous_means(values: Floats, *, alpha: float = ALPHA, seed: int = 0) -> Chosen:
+def simultaneous_means(values: Floats) -> Chosen:
     """Bound the means of all candidates at once, from items x candidates of values in 0 to 1."""
-    level = joint_level(values, alpha, seed=seed)
+    level = joint_level(values, ALPHA)
     bounds = [bounded_mean(one, level, bottom=0.0, top=1.0) for one in values.T]
     return Chosen(tuple(bounds), level, values.shape[1])
 
@@ -142,8 +139,6 @@ def limit_levels(
     pairs: PairCounts,
     limits: Floats,
     *,
-    alpha: float = ALPHA,
-    seed: int = 0,
     with_others: bool = True,
 ) -> Floats:
     """Level of the bounds on each contrast at which they hold for all candidates together.
@@ -153,22 +148,22 @@ def limit_levels(
     level is that of all bounds. `with_others=False` leaves out the others' levels.
     """
     limited = np.isfinite(limits)
-    shared = _level(pairs, np.flatnonzero(limited).tolist(), alpha, seed=seed)
+    shared = _level(pairs, np.flatnonzero(limited).tolist())
     if not with_others:
         return np.where(limited, shared, np.nan)
-    own = (_level(pairs, [at], alpha, seed=seed) for at in np.flatnonzero(~limited).tolist())
+    own = (_level(pairs, [at]) for at in np.flatnonzero(~limited).tolist())
     levels = np.full(len(limits), shared)
     levels[~limited] = list(own)
     return levels
 
 
-def _level(pairs: PairCounts, contrasts: list[int], alpha: float, *, seed: int) -> float:
+def _level(pairs: PairCounts, contrasts: list[int]) -> float:
     columns = pairs.varies[:, contrasts]
     if not columns.any():
-        return alpha
+        return ALPHA
     differ, read = (part[:, contrasts][columns].T for part in (pairs.differ, pairs.read))
-    shared = joint_level(_shares(differ, read), alpha, seed=seed)
-    return max(shared, alpha / int(columns.any(axis=1).sum()))
+    shared = joint_level(_shares(differ, read), ALPHA)
+    return max(shared, ALPHA / int(columns.any(axis=1).sum()))
 
 
 def bounds_of(pairs: PairCounts, levels: Floats) -> list[list[Bounded]]:

@@ -39,10 +39,10 @@ class Influences:
     reach: Floats
 
 
-def influence_ends(value: Floats, found: Influences, alpha: float = ALPHA) -> Ends:
+def influence_ends(value: Floats, found: Influences) -> Ends:
     """95 % interval of every number, NaN where there is none."""
     n = found.counted.sum(axis=-1)
-    low, high = student_ends(value, squares_of(found.moves, found.counted), n, found.unseen, alpha)
+    low, high = student_ends(value, squares_of(found.moves, found.counted), n, found.unseen)
     return np.maximum(low, found.reach[..., 0]), np.minimum(high, found.reach[..., 1])
 
 

@@ -17,7 +17,7 @@ import polars as pl
 from flipmeter.base.checks import error_rate
 from flipmeter.base.files.parquet import collected
 from flipmeter.measure.effects.compare import same_raters
-from flipmeter.measure.inference.blocks import Floats, pairs_in, read_blocks, repeated_pairs
+from flipmeter.measure.inference.blocks import pairs_in, read_blocks, repeated_pairs
 from flipmeter.measure.inference.bounds import (
     Bounded,
     bounded_mean,
@@ -32,6 +32,7 @@ from flipmeter.measure.inference.judge import (
     replies_under,
 )
 from flipmeter.measure.inference.needed import needed_above, needed_below, needed_mean_below
+from flipmeter.measure.panel.checked import Floats
 from flipmeter.measure.panel.frame import Decisions, distinct, refuse_mae, scanned, typed
 from flipmeter.measure.panel.panel import Panel, compared
 from flipmeter.measure.panel.reading import CLUSTER, Panels, Parts, read_panel

@@ -25,7 +25,7 @@ def fewest(holds: Callable[[int], bool], start: int = 1, most: float = MOST) -> 
     return high
 
 
-def needed_below(rate: float, margin: float, alpha: float, power: float = POWER) -> int | None:
+def needed_below(rate: float, margin: float, alpha: float) -> int | None:
     """Fewest items with which a share of this true rate is shown to be below the margin."""
     if not rate < margin:
         return None
@@ -35,18 +35,18 @@ def needed_below(rate: float, margin: float, alpha: float, power: float = POWER)
 
     def suffices(allowed: int) -> bool:
         n = first_with(allowed - 1)
-        return n is None or bool(special.bdtr(allowed - 1, n, rate) >= power)
+        return n is None or bool(special.bdtr(allowed - 1, n, rate) >= POWER)
 
     allowed = fewest(suffices)
     return None if allowed is None else first_with(allowed - 1)
 
 
-def needed_above(rate: float, margin: float, alpha: float, power: float = POWER) -> int | None:
+def needed_above(rate: float, margin: float, alpha: float) -> int | None:
     """Items with which a share of this true rate is shown to be above the margin (normal)."""
-    return _counted(rough_size(rate, margin, alpha, power)) if rate > margin else None
+    return _counted(rough_size(rate, margin, alpha, POWER)) if rate > margin else None
 
 
-def rough_size(rate: float, margin: float, alpha: float, power: float = POWER) -> float:
+def rough_size(rate: float, margin: float, alpha: float, power: float) -> float:
     """Items needed to distinguish a share from a margin, by the normal approximation."""
     z, y = float(special.ndtri(1 - alpha)), float(special.ndtri(power))
     reach = z * math.sqrt(margin * (1 - margin)) + y * math.sqrt(rate * (1 - rate))

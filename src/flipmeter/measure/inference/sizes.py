@@ -11,15 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from flipmeter.measure.inference.blocks import (
-    Blocks,
-    Booleans,
-    Floats,
-    Ints,
-    block_pairs,
-    count_pairs,
-    repeated_pairs,
-)
+from flipmeter.measure.inference.blocks import Blocks, block_pairs, count_pairs, repeated_pairs
 from flipmeter.measure.inference.bounds import (
     LOWEST_EXCESS,
     Bounded,
@@ -32,6 +24,7 @@ from flipmeter.measure.inference.bounds import (
 from flipmeter.measure.inference.randomisation.shapes import excess, readable_code, shape_of
 from flipmeter.measure.inference.weighted import uncovered, weighted_mean
 from flipmeter.measure.inference.words import percent
+from flipmeter.measure.panel.checked import Booleans, Floats, Ints
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates
 from flipmeter.types import ALPHA, Span
 

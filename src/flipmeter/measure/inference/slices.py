@@ -9,10 +9,11 @@ import numpy as np
 import polars as pl
 
 from flipmeter.base.chance import draw
-from flipmeter.measure.inference.blocks import Floats, count_pairs, read_blocks
+from flipmeter.measure.inference.blocks import count_pairs, read_blocks
 from flipmeter.measure.inference.bounds import Bounded, bounded_share
 from flipmeter.measure.inference.judge import contrast_rows
 from flipmeter.measure.inference.significance import is_shown
+from flipmeter.measure.panel.checked import Floats
 from flipmeter.measure.panel.panel import Panel
 from flipmeter.measure.panel.reading import read_panel
 from flipmeter.measure.statistics.formulas import holm

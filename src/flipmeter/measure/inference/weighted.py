@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from flipmeter.measure.inference.blocks import Booleans, Floats, Ints, Strata
+from flipmeter.measure.inference.blocks import Strata
 from flipmeter.measure.inference.bounds import Bounded, mean_upper
+from flipmeter.measure.panel.checked import Booleans, Floats, Ints
 from flipmeter.measure.panel.groups import Estimates, estimates, undefined
 
 

@@ -148,7 +148,8 @@ def _without_maximum(games: Games, table: Floats, counts: Floats) -> str:
         return "no games"
     met = np.zeros((games.n_systems, games.n_systems))
     met[games.first, games.second] = 1
-    if csgraph.connected_components(met, directed=False, return_labels=False) > 1:
+    n_parts, _ = csgraph.connected_components(met, directed=False)
+    if n_parts > 1:
         return "not comparable: some systems were never compared, directly or through others"
     differences = _differences(table, counts)
     n, width = differences.shape

@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from flipmeter.measure.inference.blocks import Blocks, Floats, Ints
+from flipmeter.measure.inference.blocks import Blocks
 from flipmeter.measure.inference.randomisation.shapes import (
     MOST_ASSIGNMENTS,
     Shape,
@@ -27,6 +27,7 @@ from flipmeter.measure.inference.randomisation.shapes import (
     shape_of,
 )
 from flipmeter.measure.inference.randomisation.tails import exact_tail
+from flipmeter.measure.panel.checked import Floats, Ints
 
 MOST_DRAWS = 200_000
 TIED = 7

@@ -10,7 +10,8 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from flipmeter.measure.inference.blocks import Booleans, Floats, Ints, Repeated
+from flipmeter.measure.inference.blocks import Repeated
+from flipmeter.measure.panel.checked import Booleans, Floats, Ints
 from flipmeter.measure.panel.units import differ
 
 MOST_ASSIGNMENTS = 720

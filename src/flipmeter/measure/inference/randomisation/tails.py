@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flipmeter.measure.inference.blocks import Floats
+from flipmeter.measure.panel.checked import Floats
 
 STEPS = (1, 2, 4, 6, 12, 24, 40, 60, 84, 120, 840)
 """Lattices to try: sums are multiples of one over one of these."""

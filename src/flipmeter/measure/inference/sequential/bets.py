@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from flipmeter.measure.inference.blocks import Floats
 from flipmeter.measure.inference.bounds import LOWEST_EXCESS
+from flipmeter.measure.panel.checked import Floats
 from flipmeter.types import Problem
 
 Side = Literal["below", "above"]
@@ -100,24 +100,15 @@ def capital(logs: Floats) -> Floats:
     return np.asarray(np.exp(np.minimum(special.logsumexp(logs, axis=0), 700)) / len(STAKES))
 
 
-def mean_bounds(
-    values: npt.ArrayLike,
-    *,
-    alpha: float = 0.05,
-    bottom: float = LOWEST_EXCESS,
-    top: float = 1.0,
-) -> tuple[float, float]:
+def mean_bounds(values: npt.ArrayLike, *, alpha: float = 0.05) -> tuple[float, float]:
     """Anytime-valid bounds of a mean, each at 1 - alpha, that agree with `mean_evidence`."""
     x = np.asarray(values, dtype=np.float64)
     if not len(x):
-        return bottom, top
+        return LOWEST_EXCESS, 1.0
     mean = float(x.mean())
 
     def is_out(side: Side) -> Callable[[float], bool]:
-        return lambda margin: bool(
-            mean_evidence(x, margin, side, bottom=bottom, top=top).max() >= 1 / alpha
-        )
+        return lambda margin: bool(mean_evidence(x, margin, side).max() >= 1 / alpha)
 
-    return last_inside(is_out("above"), mean, bottom, 40), last_inside(
-        is_out("below"), mean, top, 40
-    )
+    low = last_inside(is_out("above"), mean, LOWEST_EXCESS, 40)
+    return low, last_inside(is_out("below"), mean, 1.0, 40)

@@ -16,9 +16,9 @@ from typing import Literal
 import numpy as np
 from scipy import special
 
-from flipmeter.measure.inference.blocks import Floats
 from flipmeter.measure.inference.needed import MOST, fewest, rough_size
 from flipmeter.measure.inference.sequential.bets import last_inside
+from flipmeter.measure.panel.checked import Floats
 from flipmeter.types import Problem
 
 StopWord = Literal["below", "above", "futile", "undecided"]

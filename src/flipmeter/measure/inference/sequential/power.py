@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from flipmeter.measure.inference.blocks import Floats
 from flipmeter.measure.inference.claims import Claim
 from flipmeter.measure.inference.needed import fewest
 from flipmeter.measure.inference.sequential.bets import Side, capital, growth
@@ -21,6 +20,7 @@ from flipmeter.measure.inference.sequential.boundaries import (
     needed_most,
     operating,
 )
+from flipmeter.measure.panel.checked import Floats
 from flipmeter.types import ALPHA, Problem
 
 POWERS = (0.8, 0.9)
