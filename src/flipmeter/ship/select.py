@@ -16,9 +16,17 @@ from flipmeter.base.consent import trusting
 from flipmeter.base.files.atomic import named
 from flipmeter.base.printed import Printed
 from flipmeter.data import unit_digests
-from flipmeter.measure.effects.field import By, Candidate, Cost, Field, read_field
-from flipmeter.measure.effects.held_out import HeldOut, held_out
-from flipmeter.measure.effects.pareto import NOBODY, Standing, choose, standings
+from flipmeter.measure import (
+    Field,
+    HeldOut,
+    Standing,
+    choose,
+    held_out,
+    read_field,
+    standings,
+)
+from flipmeter.measure.effects.field import By, Candidate, Cost
+from flipmeter.measure.effects.pareto import NOBODY
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT, judge
 from flipmeter.measure.panel.frame import distinct
 from flipmeter.measure.statistics.resample import as_is
