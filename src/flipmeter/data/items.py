@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Self
 
 from flipmeter.data.digest import content_digest, is_blank
 from flipmeter.data.exchangeable import place_fault
@@ -39,8 +39,8 @@ class Columns:
     id: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
     cluster: str | None = None
-    systems: tuple[str, ...] = ()
-    slices: tuple[str, ...] = ()
+    systems: Sequence[str] | None = None
+    slices: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if "text" in self.fields:
@@ -51,13 +51,13 @@ class Columns:
         """Map the name of each field of an item to its column."""
         return {"text": self.text, **self.fields} if self.text else dict(self.fields)
 
-    def of(self, table: Table) -> Columns:
+    def of(self, table: Table) -> Self:
         """The columns of a table; the text is optional if there are other fields."""
         is_joined = self.fields and self.text == Columns.text and self.text not in table.columns
         return replace(self, text="") if is_joined else self
 
     def check(self, table: Table) -> None:
-        others = (self.label, self.id, self.cluster, *self.systems, *self.slices)
+        others = (self.label, self.id, self.cluster, *(self.systems or ()), *self.slices)
         named = [name for name in others if name]
         for column in [*self.texts.values(), *named]:
             if column not in table.columns:
@@ -161,7 +161,7 @@ def _item(record: Record, columns: Columns, labels: Labels, role: Role) -> Item:
     if not columns.text:
         fields["text"] = joined(fields)
     cluster = str(record.values[columns.cluster]).strip() if columns.cluster else ""
-    systems = tuple(str(record.values[column]).strip() for column in columns.systems)
+    systems = tuple(str(record.values[column]).strip() for column in columns.systems or ())
     gold = labels.rank(record.values[columns.label]) if columns.label else None
     filed = {}
     for column in columns.slices:
