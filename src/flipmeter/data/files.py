@@ -34,7 +34,7 @@ from flipmeter.types import Dataset, Problem, Task
 
 @dataclass(frozen=True, kw_only=True)
 class Description(Columns):
-    """How the rows of a table become items: the options of a dataset in a file or on the hub.
+    """Options of a dataset in a file or on the hub, by which rows of a table become items.
 
     `fields` maps further fields of an item to columns; without a column `text` these are its text.
     Rows with the same value in the column `cluster` are not independent (many pairs of one

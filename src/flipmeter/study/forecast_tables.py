@@ -131,7 +131,7 @@ SOURCES: dict[str, Callable[[Forecast], str]] = {
     "engine": lambda forecast: "; ".join(forecast.notes),
     "! no price known": lambda one: one.quote.note if one.quote.price is None else "",
 }
-"""How the numbers are known, and what is missing."""
+"""Sources of the numbers, and what is missing, as notes by subject."""
 
 
 # --- power of a claim -------------------------------------------------------------------------
