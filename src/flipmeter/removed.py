@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-KEYS = {"cells": "`design: factorial` asks every cell"}
-VALUES = {("design", "fractional"): "use `design: factorial`"}
 _WORDS = "use pointwise with `label_format: natural_language`"
 _NO_QUESTION = "nothing replaces it, for no pipeline asks yes-no questions"
 PARTS: Mapping[str, Mapping[str, str]] = {
@@ -33,6 +31,8 @@ PARTS: Mapping[str, Mapping[str, str]] = {
         "grouping": "nothing replaces it; demo_order shuffles demonstrations",
     },
     "factor": {"wording": _NO_QUESTION},
+    "key": {"cells": "`design: factorial` asks every cell"},
+    "design": {"fractional": "use `design: factorial`"},
     "simulated rater": {"yes-sayer": _NO_QUESTION},
 }
 """The replacements of removed parts, by kind and name."""
@@ -92,7 +92,7 @@ def without_removed(content: Mapping[str, Any]) -> dict[str, Any]:
     kept = {
         name: _without_factors(value) if name in ("base", "vary", "only_on") else value
         for name, value in content.items()
-        if name not in KEYS
+        if name not in PARTS["key"]
     }
     if isinstance(named := kept.get("configs"), Mapping):
         kept["configs"] = {name: _without_factors(changes) for name, changes in named.items()}

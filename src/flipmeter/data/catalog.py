@@ -46,7 +46,7 @@ class Split:
     or_else: Split | None = None
 
     def find(self, folder: Path) -> Callable[[], Sequence[Row | FieldsRow]] | None:
-        """What reads the first release that is whole, None if there is none."""
+        """A reader of the first release that is whole, None if there is none."""
         found = [sorted(folder.glob(pattern)) for pattern in self.files]
         if all(found):
             return partial(self.read, [path for paths in found for path in paths])

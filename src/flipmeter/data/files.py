@@ -33,8 +33,8 @@ from flipmeter.types import Dataset, Problem, Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Description:
-    """How the rows of a table become items: the options of a dataset in a file or on the hub.
+class Description(Columns):
+    """Options of a dataset in a file or on the hub, by which rows of a table become items.
 
     `fields` maps further fields of an item to columns; without a column `text` these are its text.
     Rows with the same value in the column `cluster` are not independent (many pairs of one
@@ -45,23 +45,17 @@ class Description:
     Without labels (`label: null`) everything but accuracy is measured.
     """
 
-    text: str = "text"
-    label: str | None = LABEL
     scale: ScaleSpec | None = None
     labels: Mapping[object, object] | None = None
-    id: str | None = None
-    fields: Mapping[str, str] | None = None
-    cluster: str | None = None
     exchange: Exchange | None = None
     options: Options | None = None
-    systems: Sequence[str] | None = None
-    slices: Sequence[str] = ()
     task: TaskSpec | None = None
     on_bad: OnBad = "error"
     name: str = ""
     licence: str = ""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.exchange is not None and self.options is not None:
             raise Problem("a dataset has `exchange` or `options`, not both")
 
@@ -69,11 +63,6 @@ class Description:
     def column(self) -> str:
         """The column of the labels, if there are any."""
         return self.label or LABEL
-
-    @property
-    def columns(self) -> Columns:
-        texts = self.text, self.label, self.id, self.fields or {}, self.cluster
-        return Columns(*texts, slices=tuple(self.slices))
 
     def dataset(
         self,
@@ -129,8 +118,8 @@ class Description:
 
     def _placed(self, names: Sequence[str], labels: Labels, table: Table) -> tuple[Columns, Labels]:
         """Columns with the fields that change places, and a reader that knows these."""
-        own = {**self.columns.fields, **dict(zip(names, names, strict=True))}
-        columns = replace(self.columns, fields=own).of(table)
+        own = {**self.fields, **dict(zip(names, names, strict=True))}
+        columns = replace(self, fields=own, systems=()).of(table)
         if names:
             places = option_places(names, labels.task.scale)
             return columns, with_places(labels, places, self.task)
@@ -148,6 +137,11 @@ class Description:
         return columns, with_places(labels, places, self.task)
 
 
+def describe(options: Mapping[str, Any]) -> Description:
+    """The description that some options give; None leaves `fields` out, as it does a label."""
+    return Description(**{**options, "fields": options.get("fields") or {}})
+
+
 def load_file(
     path: str | Path,
     *,
@@ -160,7 +154,7 @@ def load_file(
     Without `demos` the pool is empty and the sampler sets part of the file aside; a file of them
     has labels regardless. `options` are those of a description.
     """
-    path, told = Path(path), Description(**options)
+    path, told = Path(path), describe(options)
     if told.options is None and told.scale not in (None, NOMINAL):
         # Report a bad scale before a bad file.
         read_labels(told.scale, told.labels, told.task, told.column)

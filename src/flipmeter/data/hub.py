@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from flipmeter.data.files import Description
+from flipmeter.data.files import Description, describe
 from flipmeter.data.labels import NOMINAL, Labels, label_key, read_labels
 from flipmeter.data.tables import Record, Table
 from flipmeter.registry import suggestion
@@ -37,7 +37,7 @@ def load_hub(
     split saved to disk is the test set, and `split_demos: null` sets demonstrations aside from it.
     `options` are those of a description.
     """
-    told, where = Description(**options), str(name_or_path)
+    told, where = describe(options), str(name_or_path)
     splits = _open(where, config, revision)
     if not isinstance(splits, Mapping):
         splits, split_demos = {split_test: splits}, None
@@ -115,7 +115,7 @@ def _table(where: str, split: str, rows: Any, told: Description) -> Table:
     moved = [options] if isinstance(options, str) else options
     named = filter(None, (told.label, told.id, told.cluster))
     systems = usual if told.systems is None else told.systems
-    wanted = [*told.columns.texts.values(), *named, *map(str, (*moved, *systems, *told.slices))]
+    wanted = [*told.texts.values(), *named, *map(str, (*moved, *systems, *told.slices))]
     # Only what is needed: other columns may hold images or sound, which would be decoded.
     chosen = rows.select_columns([name for name in dict.fromkeys(wanted) if name in there])
     records = tuple(Record(number, values) for number, values in enumerate(chosen, start=1))

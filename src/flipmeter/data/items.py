@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Self
 
 from flipmeter.data.digest import content_digest, is_blank
 from flipmeter.data.exchangeable import place_fault
@@ -39,8 +39,8 @@ class Columns:
     id: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
     cluster: str | None = None
-    systems: tuple[str, ...] = ()
-    slices: tuple[str, ...] = ()
+    systems: Sequence[str] | None = None
+    slices: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if "text" in self.fields:
@@ -51,13 +51,13 @@ class Columns:
         """Map the name of each field of an item to its column."""
         return {"text": self.text, **self.fields} if self.text else dict(self.fields)
 
-    def of(self, table: Table) -> Columns:
+    def of(self, table: Table) -> Self:
         """The columns of a table; the text is optional if there are other fields."""
         is_joined = self.fields and self.text == Columns.text and self.text not in table.columns
         return replace(self, text="") if is_joined else self
 
     def check(self, table: Table) -> None:
-        others = (self.label, self.id, self.cluster, *self.systems, *self.slices)
+        others = (self.label, self.id, self.cluster, *(self.systems or ()), *self.slices)
         named = [name for name in others if name]
         for column in [*self.texts.values(), *named]:
             if column not in table.columns:
@@ -161,7 +161,7 @@ def _item(record: Record, columns: Columns, labels: Labels, role: Role) -> Item:
     if not columns.text:
         fields["text"] = joined(fields)
     cluster = str(record.values[columns.cluster]).strip() if columns.cluster else ""
-    systems = tuple(str(record.values[column]).strip() for column in columns.systems)
+    systems = tuple(str(record.values[column]).strip() for column in columns.systems or ())
     gold = labels.rank(record.values[columns.label]) if columns.label else None
     filed = {}
     for column in columns.slices:
@@ -170,43 +170,48 @@ def _item(record: Record, columns: Columns, labels: Labels, role: Role) -> Item:
     return Item(str(name), fields, gold, role, cluster, systems, filed or UNSLICED)
 
 
+def find_repeats(
+    items: Sequence[Item], keys: Sequence[bytes]
+) -> dict[int, tuple[Literal["duplicate", "contradictory"], int]]:
+    """The places of items that must not be used, why, and the place of one that is the same.
+
+    The first of equal items stays, and none where their labels differ.
+    """
+    groups: dict[bytes, list[int]] = {key: [] for key, n in Counter(keys).items() if n > 1}
+    found: dict[int, tuple[Literal["duplicate", "contradictory"], int]] = {}
+    for place, key in enumerate(keys):
+        if key in groups:
+            groups[key].append(place)
+    for places in groups.values():
+        if len({items[place].gold for place in places}) == 1:
+            found |= dict.fromkeys(places[1:], ("duplicate", places[0]))
+            continue
+        for place in places:
+            other = next(at for at in places if items[at].gold != items[place].gold)
+            found[place] = "contradictory", other
+    return found
+
+
 def _without_repeats(reading: ReadItems) -> ReadItems:
     """Keep the first of items that are the same, and none where their labels differ."""
-    keys = [content_digest(item) for _, item in reading.items]
-    groups: dict[bytes, list[tuple[int, Item]]] = {
-        key: [] for key, times in Counter(keys).items() if times > 1
-    }
-    kept: list[tuple[int, Item]] = []
-    for key, pair in zip(keys, reading.items, strict=True):
-        groups.get(key, kept).append(pair)
-    bad = [*reading.bad]
-    for group in groups.values():
-        bad += _repeats(reading.file, group)
-        if len({item.gold for _, item in group}) == 1:
-            kept.append(group[0])
-    kept.sort(key=lambda pair: pair[0])
+    items = [item for _, item in reading.items]
+    repeats = find_repeats(items, [content_digest(item) for item in items])
+    bad, kept = [*reading.bad], []
     rows: dict[str, int] = {}
-    unique = []
-    for row, item in kept:
-        if (first := rows.setdefault(item.id, row)) == row:
-            unique.append((row, item))
-            continue
-        message = f"the id {shorten(item.id)} is also in row {first}; ids must differ"
-        bad.append(Bad(reading.file, row, "repeated id", message))
-    return ReadItems(reading.file, tuple(unique), tuple(bad))
-
-
-def _repeats(file: str, group: list[tuple[int, Item]]) -> Iterator[Bad]:
-    first_row, _ = group[0]
-    if len({item.gold for _, item in group}) == 1:
-        for row, item in group[1:]:
-            same = f"the text {shorten(item.text)} is also in row {first_row}"
-            yield Bad(file, row, "duplicate", f"{same}, with the same label; remove one of them")
-        return
-    for row, item in group:
-        other = next(row for row, other in group if other.gold != item.gold)
-        same = f"the text {shorten(item.text)} is also in row {other}"
-        yield Bad(file, row, "contradictory", f"{same}, with a different label; keep one of them")
+    for place, (row, item) in enumerate(reading.items):
+        if place in repeats:
+            why, other = repeats[place]
+            same = f"the text {shorten(item.text)} is also in row {reading.items[other][0]}"
+            remedy = "the same label; remove one of them"
+            if why == "contradictory":
+                remedy = "a different label; keep one of them"
+            bad.append(Bad(reading.file, row, why, f"{same}, with {remedy}"))
+        elif (first := rows.setdefault(item.id, row)) != row:
+            message = f"the id {shorten(item.id)} is also in row {first}; ids must differ"
+            bad.append(Bad(reading.file, row, "repeated id", message))
+        else:
+            kept.append((row, item))
+    return ReadItems(reading.file, tuple(kept), tuple(bad))
 
 
 def without_leaks(pool: ReadItems, test: ReadItems) -> ReadItems:

@@ -17,6 +17,7 @@ from typing import Literal
 
 from flipmeter.base.chance import draw, shuffled
 from flipmeter.data.digest import content_digest, content_key, is_blank
+from flipmeter.data.items import find_repeats
 from flipmeter.registry import suggestion
 from flipmeter.types import Dataset, Item, Problem, Rank, Scale
 
@@ -79,7 +80,7 @@ def sample(
     scale = dataset.task.scale
     is_labelled = any(item.gold for item in dataset.test)
     tested = _Usable("test", dataset.test, needs_class=is_labelled)
-    shown = _Usable("pool", dataset.pool, leaks=tested.first)
+    shown = _Usable("pool", dataset.pool, leaks=tested.keys)
     classes = scale.ranks or (ALIKE,)
     strata = _strata(tested.items, classes if is_labelled else (ALIKE,), test_seed, "test")
     is_shown_anyway = not is_labelled or dataset.demos is not None
@@ -142,18 +143,18 @@ class _Usable:
         needs_class: bool = True,
     ):
         keys = [content_digest(item) for item in items]
-        self.split = split
+        repeats = find_repeats(items, keys)
+        self.split, self.keys = split, {*keys}
         self.items: list[Item] = []
         self.left_out: Counter[str] = Counter()
-        self.first: dict[bytes, int] = {}
-        mixed: set[bytes] = set()
-        for place, key in enumerate(keys):
-            if items[self.first.setdefault(key, place)].gold != items[place].gold:
-                mixed.add(key)
         for place, (key, item) in enumerate(zip(keys, items, strict=True)):
-            is_first = self.first[key] == place
-            reason = _reason(item, key in leaks, key in mixed, is_first, needs_class)
-            if reason:
+            reasons = {
+                "empty": is_blank(item.text),
+                "unlabelled": needs_class and not item.gold,
+                "leak": key in leaks,
+                repeats.get(place, ("", 0))[0]: True,
+            }
+            if reason := next(why for why, is_so in reasons.items() if is_so):
                 self.left_out[reason] += 1
             else:
                 self.items.append(item)
@@ -161,18 +162,6 @@ class _Usable:
     def notes(self) -> list[str]:
         counts = sorted(self.left_out.items())
         return [f"{self.split}: {n} rows {self._WORDS[why]} are not sampled" for why, n in counts]
-
-
-def _reason(item: Item, is_leak: bool, is_mixed: bool, is_first: bool, needs_class: bool) -> str:
-    if is_blank(item.text):
-        return "empty"
-    if needs_class and not item.gold:
-        return "unlabelled"
-    if is_leak:
-        return "leak"
-    if is_mixed:
-        return "contradictory"
-    return "" if is_first else "duplicate"
 
 
 def _shuffled(items: Sequence[Item], seed: int, purpose: str) -> list[Item]:

@@ -118,7 +118,7 @@ def stream_rows(path: Path, columns: Sequence[str], others: Sequence[str] = ()) 
         kept.append(record)
         if declared:
             break
-        if not record.fault:  # the first object that can be read is held to the columns
+        if not record.fault:  # the first object that can be read must have the columns
             check_columns(path, columns, list(record.values))
             break
     if not kept:

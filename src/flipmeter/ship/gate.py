@@ -88,24 +88,16 @@ class Drift(Strict):
         return not (any(self.by_contrast.values()) or self.by_view)
 
 
-class Limits(Drift):
-    """The limits for a rater; a metric without a limit is not tested.
+class Rule(Drift):
+    """Limits for the raters, datasets and levels whose names match; the base level is ''.
 
-    Flips, excess and noise are by contrast, whose name may be a pattern; a number alone is for all
-    those with a verdict.
+    A metric without a limit is not tested. Flips, excess and noise are by contrast, whose name may
+    be a pattern; a number alone is for all those with a verdict. Scores are those of the views that
+    match `view`. `drift` limits what gets worse since another run.
     """
 
     excess: dict[str, Share] = Field(default_factory=dict)
     noise: dict[str, Share] = Field(default_factory=dict)
-
-
-class Rule(Limits):
-    """Limits for the raters, datasets and levels whose names match; the base level is ''.
-
-    Scores are those of the views that match `view`. `drift` limits what gets worse since another
-    run.
-    """
-
     rater: str = "*"
     dataset: str = "*"
     level: str = ""

@@ -297,7 +297,7 @@ def _shown_with(
 
 
 def _evidence(selection: Selection, chosen: Standing) -> SelectedOn:
-    """What a card says of the choice."""
+    """The evidence for the choice, for its card."""
     run, study = selection.run, selection.run.study
     seen = run.items.filter(pl.col("role") != "null", dataset=selection.dataset)
     units = (unit_digests(read_item(row)) for row in seen.iter_rows(named=True))

@@ -28,7 +28,7 @@ from flipmeter.model import Price
 from flipmeter.model.backends.family import refuse_secrets
 from flipmeter.model.endpoints import checked_address
 from flipmeter.registry import suggestion
-from flipmeter.removed import KEYS, VALUES
+from flipmeter.removed import PARTS, refusal
 from flipmeter.types import (
     Actors,
     Interface,
@@ -279,13 +279,8 @@ def explained(error: ValidationError, source: str, kinds: Sequence[type[BaseMode
             known = [name for kind in kinds for name in kind.model_fields]
             near = suggestion(str(one["loc"][-1]), known) if len(one["loc"]) else ""
             hint = near if "did you mean" in near else ""
-            gone = KEYS.get(place)
-            lines.append(
-                f"the key '{place}' was removed; {gone}"
-                if gone
-                else f"no key named '{place}'{hint}"
-            )
-        elif gone := VALUES.get((place, str(one["input"]))):
+            lines.append(refusal("key", place) or f"no key named '{place}'{hint}")
+        elif gone := PARTS.get(place, {}).get(str(one["input"])):
             lines.append(f"{place}: {one['input']} was removed; {gone}")
         else:
             is_silent = any(p in SILENT or is_secret_name(str(p)) for p in one["loc"])

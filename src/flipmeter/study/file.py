@@ -288,18 +288,14 @@ class Study(BaseModel):
                 raise Problem(refusal("factor", factor) or unknown)
         return only_on
 
-    @model_validator(mode="after")
-    def _readable_answer(self) -> Study:
-        refuse_scored(self.answer, is_scored=bool(self.answer) and self.is_scored)
-        return self
-
     @property
     def extract(self) -> Extract | None:
         """The place of the label in replies, None for anywhere."""
         return Extract(**self.answer) if self.answer else None
 
     @model_validator(mode="after")
-    def _readable_prompts(self) -> Study:
+    def _readable(self) -> Study:
+        refuse_scored(self.answer, is_scored=bool(self.answer) and self.is_scored)
         for name in _named_prompts(self.base, self.vary, self.configs):
             self.template(name)
         worded = [factor for factor in _WORDING if factor in self.vary]
@@ -460,7 +456,12 @@ class Study(BaseModel):
         if self.n_draws:
             return False
         return self.scores is True or any(
-            _needs_scores(level.pipeline) for level in self.levels().values()
+            plain_name(level.pipeline) in SCORED
+            or (
+                not is_removed(_PIPELINE, level.pipeline)
+                and open_pipeline(level.pipeline).traits.needs_scores
+            )
+            for level in self.levels().values()
         )
 
     @property
@@ -522,13 +523,6 @@ def _crossed(
         return not is_silent or label_formats[levels["label_format"]].is_words
 
     return factorial(levels_of(at_base, dict(vary)), allowed=allowed)
-
-
-def _needs_scores(pipeline: str) -> bool:
-    """Whether a pipeline works on the probabilities of labels, or did before it was removed."""
-    if is_removed(_PIPELINE, pipeline):
-        return plain_name(pipeline) in SCORED
-    return open_pipeline(pipeline).traits.needs_scores
 
 
 def find_study(name: str) -> Path:

@@ -145,6 +145,7 @@ NOTES: Mapping[str, Callable[[Forecast], str]] = {
         forecast.quote.note if forecast.quote.price is None else ""
     ),
 }
+"""Sources of the numbers, and what is missing, as notes by subject."""
 
 
 # --- power of a claim -------------------------------------------------------------------------
