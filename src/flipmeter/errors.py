@@ -65,10 +65,6 @@ class Silent(Retry):
     """No answer in time."""
 
 
-class Silent(Retry):
-    """No answer in time."""
-
-
 class Unreachable(Retry):
     """No connection: a wrong address, a server not started, or one that has gone away."""
 
