@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from goals import Goal, show_goals
 
@@ -33,6 +34,19 @@ from flipmeter.types import Call, Model, Request
 
 QUERIES = 3
 PLAN = "plan"
+
+
+class Watched(LlamaBackend):
+    """An engine that counts the tokens that it computes."""
+
+    n_processed = 0
+
+    def _complete(self, tokens: list[int], body: Mapping[str, Any]) -> dict[str, Any]:
+        answer = super()._complete(tokens, body)
+        usage = answer.get("usage", {})
+        n_cached = usage.get("prompt_tokens_details", {}).get("cached_tokens")
+        self.n_processed += (usage.get("prompt_tokens") or 0) - (n_cached or 0)
+        return answer
 
 
 @dataclass(frozen=True)
@@ -91,7 +105,7 @@ async def ask(path: Path, name: str, requests: Sequence[Request], lives: int = 1
     heard: list[tuple[str, Heard]] = []
     size = -(-len(requests) // lives)
     for first in range(0, len(requests), size):
-        engine = LlamaBackend(path, "watched")
+        engine = Watched(path, "watched")
         for request in requests[first : first + size]:
             reply = await engine.ask(request)
             assert not reply.error, reply.error

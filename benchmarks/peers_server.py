@@ -107,7 +107,7 @@ def _n_shared(a: list[int], b: list[int]) -> int:
 
 def main() -> None:
     path, host_cache, *like = sys.argv[1:]
-    server = _start(Path(path), CONTEXT) if like == [LIKE_OURS] else usual(path, int(host_cache))
+    server = _start(Path(path)) if like == [LIKE_OURS] else usual(path, int(host_cache))
     print(server.listening_address, flush=True)
     sys.stdin.read()
 
