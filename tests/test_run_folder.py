@@ -260,7 +260,7 @@ def test_a_folder_without_a_later_column_is_older_not_damaged(tmp_path: Path, na
     verdicts = run.verdicts
     later = [one.name for one in SCHEMAS[name].columns if one.since > OLDEST]
     table = run.scan(name).collect().drop(later)
-    now = changed(run.folder, **{name.removesuffix(".parquet"): table})
+    now = changed(run.folder, None, study=None, **{name.removesuffix(".parquet"): table})
     with pytest.raises(Problem, match=f"has no column '{later[0]}'"):
         now.scan(name)
     content = {**json.loads((run.folder / MANIFEST).read_bytes()), "format": OLDEST}

@@ -274,19 +274,23 @@ class Harvest:
             DECISIONS: self._decisions.rows,
         }
 
-        def write_table(make: Callable[[], pl.LazyFrame], path: Path) -> None:
-            # Row groups of a fixed size: how the rows came in does not show in the file.
-            without_secrets(make()).sink_parquet(path.absolute(), row_group_size=ROW_GROUP)
+        def write(make: Callable[[], pl.LazyFrame], path: Path) -> None:
+            write_table(make(), path)
 
         # A table is made when it is written, so that none is held beside another.
         writers = {STUDY: lambda path: write_text(path, recipe)} | {
-            name: partial(write_table, make) for name, make in tables.items()
+            name: partial(write, make) for name, make in tables.items()
         }
         state: State = "stopped" if self.stopped else "complete"
         if self._is_settled and not self._unread:
             state = "settled"
         with room_for(folder):
             commit(folder, spills, writers, study=sized.name, state=state, facts=facts)
+
+
+def write_table(table: pl.LazyFrame, path: Path) -> None:
+    """Write a table in row groups of a fixed size: how rows came in does not show in the file."""
+    without_secrets(table).sink_parquet(path.absolute(), row_group_size=ROW_GROUP)
 
 
 @asynccontextmanager
