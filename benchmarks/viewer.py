@@ -193,7 +193,7 @@ def decision_rows(
         "completion_tokens": [1] * n,
     }
     table = DECISION.whole(pl.LazyFrame(known)).collect()
-    return table.select(DECISION.kinds.names()).cast(dict(DECISION.kinds))
+    return table.select(DECISION.kinds.names()).cast(DECISION.kinds)
 
 
 def call_rows(decisions: pl.DataFrame, start: int) -> pl.DataFrame:
