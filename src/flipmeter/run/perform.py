@@ -93,8 +93,8 @@ def perform(
     that were finished, and says so in `stopped`; if a budget allows none, it raises OutOfBudget.
     `origin` says who got the replies, if it was not flipmeter. `laid_out` are datasets and a grid
     instead of those that the study would load and lay out itself. While another process writes the
-    folder, this one waits, and the listener is told. A rater whose first replies make no sense is
-    stopped there, and the others continue, unless all are asked anyway, as the paper did.
+    folder, this one waits and tells the listener. A rater whose first replies make no sense stops
+    there, and the others continue, unless all are asked anyway, as the paper did.
     """
     terms = terms or Terms()
     terms = replace(terms, budget=study.allowance, anyway=terms.anyway or study.mode == "paper")
