@@ -163,7 +163,7 @@ SHOWN = Schema(
     ),
     CONDITION,
 )
-"""The conditions of a run; `demos` and `calibration` are ids of items, in the order of the sampler."""
+"""The conditions of a run; `demos` and `calibration` are ids of items, in the sampler's order."""
 SCHEMAS = {
     DECISIONS: DECISION,
     CALLS: CALL,
