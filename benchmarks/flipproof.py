@@ -22,7 +22,7 @@ from flipmeter.measure.statistics.formulas import wilson
 from flipmeter.model.backends.sim.sim import SimRater, latents
 from flipmeter.model.backends.sim.tilts import sim_spec
 from flipmeter.probe import probes
-from flipmeter.run.declared import Declared
+from flipmeter.run.declared import orbits_of
 from flipmeter.run.rate import Rating, seat
 from flipmeter.study.entries import DecodingEntry
 from flipmeter.study.raters import make_rater
@@ -117,7 +117,7 @@ def measured(pipeline: str, spec: str, n_items: int, n_classes: int) -> Measured
     moved = [replace(condition, view=view) for view in others]
     found = [rated(one, sim, said)[0] for one in moved]
     flips = [sum(a != b for a, b in zip(base, one, strict=True)) for one in found]
-    orbit, *orbits = (Declared.of(one).orbit(condition.items[0]) for one in (condition, *moved))
+    orbit, *orbits = (orbits_of(one)(condition.items[0]) for one in (condition, *moved))
     ruled_out = [one == orbit != "" for one in orbits]
     right = sum(a == item.rank for a, item in zip(base, condition.items, strict=True))
     return Measured(right, flips, ruled_out, n_items, calls, tokens)

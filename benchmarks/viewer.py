@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flipmeter.decide import open_pipeline
-from flipmeter.run.perform import _write_table
+from flipmeter.run.perform import write_table
 from flipmeter.run.rate import panel_of, writer
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import (
@@ -47,7 +47,7 @@ from flipmeter.run.record.generation import (
     STUDY,
     commit,
 )
-from flipmeter.run.record.rows import CALL_SCHEMA, SCHEMA, ItemTable, condition_table, prompt_table
+from flipmeter.run.record.rows import CALL, DECISION, ItemTable, condition_table, prompt_table
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
@@ -95,7 +95,8 @@ def make_run(folder: Path, n_decisions: int) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     study = make_study(folder, n_decisions // N_RATERS // N_VIEWS)
     grid, items = conditions(study), ItemTable()
-    items.add_grid(grid)
+    for one in grid:
+        items.add(one.dataset, (*one.demos, *one.calibration, *one.items))
     recipe = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False)
     facts = {
         "flipmeter": "benchmark",
@@ -112,7 +113,7 @@ def make_run(folder: Path, n_decisions: int) -> int:
             ITEMS: items.table().write_parquet,
             CONDITIONS: condition_table(grid).write_parquet,
         } | {
-            name: partial(_write_table, pl.scan_parquet(f"{near}/{name}-*.parquet"))
+            name: partial(write_table, pl.scan_parquet(f"{near}/{name}-*.parquet"))
             for name in (PROMPTS, CALLS, DECISIONS)
         }
         commit(folder, folder / "new", writers, study=study.name, state="complete", facts=facts)
@@ -191,13 +192,8 @@ def decision_rows(
         "prompt_tokens": [300] * n,
         "completion_tokens": [1] * n,
     }
-    absent = [pl.lit(None, dtype=SCHEMA[name]).alias(name) for name in SCHEMA if name not in known]
-    return (
-        pl.DataFrame(known)
-        .with_columns(absent)
-        .select(list(SCHEMA))
-        .cast({name: SCHEMA[name] for name in SCHEMA})
-    )
+    table = DECISION.whole(pl.LazyFrame(known)).collect()
+    return table.select(DECISION.kinds.names()).cast(DECISION.kinds)
 
 
 def call_rows(decisions: pl.DataFrame, start: int) -> pl.DataFrame:
@@ -212,12 +208,12 @@ def call_rows(decisions: pl.DataFrame, start: int) -> pl.DataFrame:
         reply=pl.col("slot").cast(pl.String),
         finish=pl.lit("stop"),
     )
-    absent = {name: kind for name, kind in CALL_SCHEMA.items() if name not in known.columns}
+    absent = {name: kind for name, kind in CALL.kinds.items() if name not in known.columns}
     blank = [
         pl.lit("" if kind == pl.String else None, dtype=kind).alias(name)
         for name, kind in absent.items()
     ]
-    return known.with_columns(blank).select(list(CALL_SCHEMA))
+    return known.with_columns(blank).select(CALL.kinds.names())
 
 
 # --- looking at it ----------------------------------------------------------------------------

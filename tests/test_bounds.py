@@ -29,6 +29,7 @@ from flipmeter.parse import extraction
 from flipmeter.parse.extraction import check as check_extract
 from flipmeter.parse.extraction import extract
 from flipmeter.prompt.template import Listed, Template
+from flipmeter.run.record.generation import FORMAT
 from flipmeter.run.record.received import check_table
 from flipmeter.run.tables.predictions import read_predictions
 from flipmeter.ship.card import EstimateEntry, read_card
@@ -393,7 +394,7 @@ def test_decisions_of_many_raters_on_shared_prompts_are_read(tmp_path: Path) -> 
     )
     path = tmp_path / "decisions.parquet"
     rows.write_parquet(path)
-    assert check_table(path) == path
+    assert check_table(path, FORMAT) == path
     with pytest.raises(Problem, match="unpack"):
         check_parquet(path)
 

@@ -74,7 +74,7 @@ def do(
     known = card.world() if card.selected else None
     terms = Terms(ledger or Ledger(), budget)
     if on_reply is not None:
-        terms.listener.on_reply = on_reply  # type: ignore[method-assign]
+        terms.listener.on_reply = on_reply  # type: ignore[method-assign, assignment]
     replies = Store() if store is None else store
     return asyncio.run(classify(card, job, replies, terms, world=known, **options))
 

@@ -572,7 +572,7 @@ def test_a_run_of_before_there_were_scores_is_read(write: Write, tmp_path: Path)
     run = done(study, tmp_path)
     old = tmp_path / "old.parquet"
     run.decisions.drop(one.name for one in DECISION.columns if one.since > 3).write_parquet(old)
-    assert check_table(old.rename(old.with_name("decisions.parquet")))
+    assert check_table(old.rename(old.with_name("decisions.parquet")), format=3)
 
 
 def test_mixed_studies_keep_both_kinds_apart(write: Write, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from flipmeter.base.problem import Incomplete
 from flipmeter.model import Engine, Store
 from flipmeter.model.store import room
 from flipmeter.model.store.leases import Leases
+from flipmeter.run.interim import Terms
 from flipmeter.run.perform import perform
 from flipmeter.run.record import generation
 from flipmeter.run.record.folder import Run
@@ -143,13 +144,12 @@ def test_every_file_of_a_generation_is_sealed(tmp_path: Path) -> None:
 
 
 def test_a_second_run_in_a_folder_waits_and_says_so(tmp_path: Path) -> None:
-    told = list[str]()
+    told, terms = list[str](), Terms()
+    terms.listener.on_note = told.append  # type: ignore[method-assign, assignment]
     with ThreadPoolExecutor(1) as pool:
         with writing(tmp_path / "run", lambda: None):
-            second = pool.submit(
-                perform, study_of(5), tmp_path / "run", Store(), on_note=told.append
-            )
-            while not told:
+            second = pool.submit(perform, study_of(5), tmp_path / "run", Store(), terms)
+            while not told and not second.done():
                 time.sleep(0.01)
             assert not second.done()
         second.result()

@@ -605,7 +605,7 @@ def simulated_watching(folder: Path, watch: Callable[[Request, Reply], None]) ->
     content = {"name": "simulated", "models": ["sim/honest"], "datasets": ["reviews"]}
     study = read_study({**content, "test_size": 20, "base": {"shots": 1}})
     terms = Terms()
-    terms.listener.on_reply = watch  # type: ignore[method-assign]
+    terms.listener.on_reply = watch  # type: ignore[method-assign, assignment]
     return perform(study, folder, Store(), terms)
 
 

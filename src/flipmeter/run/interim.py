@@ -124,7 +124,7 @@ class Listener:
         self.planned = n_requests
 
     def on_calls(self, conditions: Sequence[Condition], calls: Sequence[Call]) -> None:
-        """What is asked next; a listener that shows interim rates lets them expect it."""
+        """The calls of the next round; a listener that shows interim rates expects them."""
 
     def on_reply(self, request: Request, reply: Reply) -> None:
         self.interim.hear(request, reply)
@@ -136,7 +136,7 @@ class Listener:
         """Requests of the test of an engine."""
 
     def on_note(self, text: str) -> None:
-        """What a user should know while it goes on."""
+        """A note for the user while the run goes on."""
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,8 @@ def perform(
     that were finished, and says so in `stopped`; if a budget allows none, it raises OutOfBudget.
     `origin` says who got the replies, if it was not flipmeter. `laid_out` are datasets and a grid
     instead of those that the study would load and lay out itself. While another process writes the
-    folder, this one waits, and the listener is told. A rater whose first replies make no sense is
-    stopped there, and the others continue, unless all are asked anyway, as the paper did.
+    folder, this one waits and tells the listener. A rater whose first replies make no sense stops
+    there, and the others continue, unless all are asked anyway, as the paper did.
     """
     terms = terms or Terms()
     terms = replace(terms, budget=study.allowance, anyway=terms.anyway or study.mode == "paper")
@@ -274,19 +274,23 @@ class Harvest:
             DECISIONS: self._decisions.rows,
         }
 
-        def write_table(make: Callable[[], pl.LazyFrame], path: Path) -> None:
-            # Row groups of a fixed size: how the rows came in does not show in the file.
-            without_secrets(make()).sink_parquet(path.absolute(), row_group_size=ROW_GROUP)
+        def write(make: Callable[[], pl.LazyFrame], path: Path) -> None:
+            write_table(make(), path)
 
         # A table is made when it is written, so that none is held beside another.
         writers = {STUDY: lambda path: write_text(path, recipe)} | {
-            name: partial(write_table, make) for name, make in tables.items()
+            name: partial(write, make) for name, make in tables.items()
         }
         state: State = "stopped" if self.stopped else "complete"
         if self._is_settled and not self._unread:
             state = "settled"
         with room_for(folder):
             commit(folder, spills, writers, study=sized.name, state=state, facts=facts)
+
+
+def write_table(table: pl.LazyFrame, path: Path) -> None:
+    """Write a table in row groups of a fixed size: how rows came in does not show in the file."""
+    without_secrets(table).sink_parquet(path.absolute(), row_group_size=ROW_GROUP)
 
 
 @asynccontextmanager

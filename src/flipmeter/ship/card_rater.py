@@ -87,7 +87,7 @@ async def at_work(
     """Open the model of a rater, yield a function that labels items, and close it at the end.
 
     `conditions` are one, or one for each member of a `jury`. Every item is asked under all views;
-    their answers are put together. The listener of the `terms` is told how many requests all items
+    their answers are put together. The listener of the `terms` hears how many requests all items
     so far need, and which capabilities the model lacks.
     """
     for one in conditions:

@@ -153,7 +153,7 @@ class Run:
         return Panels(self.parts, reproducible, self.weights, names, available=available)
 
     def _about_datasets(self, key: str) -> dict[str, Any]:
-        """What is known of datasets under a key, of those that have it."""
+        """The facts under a key by dataset, for those that have it."""
         told = self.environment["datasets"].items()
         return {name: about[key] for name, about in told if about.get(key)}
 

@@ -37,7 +37,7 @@ TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_toke
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a stored table, the format that it is `since`, and what it is in older files."""
+    """A column of a stored table, its first format, and its value in older files."""
 
     name: str
     kind: type[pl.DataType] | pl.DataType = pl.String
@@ -53,7 +53,7 @@ def _columns(text: str, kind: type[pl.DataType] | pl.DataType, since: int = 3) -
 class Schema:
     """The columns of a stored table, of which the first name a row.
 
-    It is the one declaration of them: by it a table is made, checked, read and joined.
+    Tables are made, checked, read and joined by it.
     """
 
     columns: tuple[Column, ...]
@@ -67,7 +67,7 @@ class Schema:
         return pl.DataFrame([*rows], schema=self.kinds, orient="row")
 
     def fault(self, found: Mapping[str, pl.DataType], format: int) -> str:
-        """What is wrong with the columns of a file of a format, "" if nothing is."""
+        """The first fault in the columns of a file of a format, "" without one."""
         for one in self.columns:
             if one.name not in found and one.since <= format:
                 return f"has no column '{one.name}'"
@@ -76,7 +76,7 @@ class Schema:
         return ""
 
     def whole(self, table: pl.LazyFrame) -> pl.LazyFrame:
-        """A table with the columns that it lacks, as it is older than they are."""
+        """A table of an older folder with the defaults of later columns."""
         there = table.collect_schema()
         absent = (one for one in self.columns if one.name not in there)
         return table.with_columns(pl.lit(one.default, one.kind).alias(one.name) for one in absent)
@@ -163,8 +163,7 @@ SHOWN = Schema(
     ),
     CONDITION,
 )
-"""How the items of a condition were shown; `demos` and `calibration` are ids of items, in the order
-of the sampler."""
+"""The conditions of a run; `demos` and `calibration` are ids of items, in the sampler's order."""
 SCHEMAS = {
     DECISIONS: DECISION,
     CALLS: CALL,
