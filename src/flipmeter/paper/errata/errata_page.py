@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flipmeter.paper.errata.erratum import ShownErratum
-from flipmeter.report.table_files import escape_markdown
+from flipmeter.report.table_files import markdown_table
 
 HEAD = ("number", "in the paper", "an honest rater, by the paper's rule", "by the right rule")
 WIDTH = 100
@@ -48,11 +48,6 @@ def errata_markdown(errata: Iterable[ShownErratum]) -> str:
 
 def _section(shown: ShownErratum) -> str:
     about = shown.erratum
-    rows = [HEAD, ("---",) * len(HEAD), *(_escaped(row.texts()) for row in shown.rows)]
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+    table = markdown_table([HEAD, *(row.texts() for row in shown.rows)])
     rule, remedy = fill(about.rule, WIDTH), fill(f"**Instead**: {about.remedy}", WIDTH)
     return f"## {about.title}\n\n`{shown.name}` · {about.where}\n\n{rule}\n\n{table}\n\n{remedy}\n"
-
-
-def _escaped(cells: Iterable[str]) -> tuple[str, ...]:
-    return tuple(escape_markdown(cell) for cell in cells)

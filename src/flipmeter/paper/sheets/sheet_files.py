@@ -49,15 +49,11 @@ def sheet_markdown(sheet: Sheet) -> str:
     """The sheet in Markdown, lines of a cell above each other."""
     rows = [[*sheet.keys, *sheet.heads], ["---"] * (len(sheet.keys) + len(sheet.heads))]
     for row in sheet.rows:
-        names = [escape_markdown(name) for name in row.names]
-        rows.append([*names, *(_joined(cell, escape_markdown, "<br>") for cell in row.cells)])
+        cells = ("<br>".join(map(escape_markdown, cell.lines())) or NOTHING for cell in row.cells)
+        rows.append([*map(escape_markdown, row.names), *cells])
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     notes = "".join(f"- {escape_markdown(note)}\n" for note in sheet.notes)
     return f"### {escape_markdown(sheet.title)}\n\n{table}\n\n{notes}"
-
-
-def _joined(cell: SheetCell, escape: Callable[[str], str], between: str) -> str:
-    return between.join(escape(line) for line in cell.lines()) or NOTHING
 
 
 def sheet_latex(sheet: Sheet) -> str:
@@ -66,12 +62,14 @@ def sheet_latex(sheet: Sheet) -> str:
     heads = " & ".join(escape_latex(text) for text in (first, *others, *sheet.heads))
     columns = "l" * len(sheet.keys) + "c" * len(sheet.heads)
     blocks = (
-        Block([[*map(latex_name, row.names[1:]), *map(_latex_cell, row.cells)]], row.names[0])
+        Block(
+            [[*map(latex_name, row.names[1:]), *map(_latex_cell, row.cells)]],
+            latex_name(row.names[0]),
+        )
         for row in sheet.rows
     )
-    titled = (Block(block.rows, latex_name(block.title or "")) for block in blocks)
     notes = [f"% {' '.join(note.split())}" for note in (sheet.title, *sheet.notes)]
-    return "\n".join([LATEX_HEAD, *notes, latex_tables(columns, [f"{heads} \\\\"], titled), ""])
+    return "\n".join([LATEX_HEAD, *notes, latex_tables(columns, [f"{heads} \\\\"], blocks), ""])
 
 
 def _latex_cell(cell: SheetCell) -> str:
@@ -81,16 +79,13 @@ def _latex_cell(cell: SheetCell) -> str:
 
 def sheet_grid(sheet: Sheet) -> Grid:
     """The sheet for a page."""
-    rows = [
-        [*(Cell(name) for name in row.names), *(_page_cell(cell) for cell in row.cells)]
-        for row in sheet.rows
-    ]
+    rows = []
+    for row in sheet.rows:
+        cells = (
+            (Markup("<br>").join(cell.lines()) or NOTHING, cell.measured) for cell in row.cells
+        )
+        rows.append([*map(Cell, row.names), *(Cell(text, sort, "num") for text, sort in cells)])
     return Grid(sheet.title, [*sheet.keys, *sheet.heads], [RowGroup(rows)], sheet.notes)
-
-
-def _page_cell(cell: SheetCell) -> Cell:
-    text = Markup("<br>").join(cell.lines()) or NOTHING
-    return Cell(text, cell.measured, "num")
 
 
 WRITERS: dict[str, Callable[[Sheet], str]] = {
