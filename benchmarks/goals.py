@@ -1,4 +1,4 @@
-"""What every benchmark shares: its table, its goals, and a fresh process for each size.
+"""Shared by the benchmarks: a table, goals, and a fresh process for each size.
 
 A missed goal is not an error: a machine may be busy.
 """
