@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 import peers_tools as tools
-from goals import Goal, show_goals
+from goals import Goal, show_goals, show_table
 from peers import (
     Bench,
     Row,
@@ -35,8 +35,6 @@ from peers import (
 )
 from peers_server import served
 from peers_study import labels
-from rich.console import Console
-from rich.table import Table
 
 from flipmeter.base.files.fetch import CACHE_VARIABLE, cache_folder
 from flipmeter.model.backends.llama import n_cores
@@ -87,7 +85,7 @@ def measure(bench: Bench, rounds: int) -> None:
     bare, limit, again = (
         min(each, key=lambda one: one[0].seconds) for each in zip(*turns, strict=True)
     )
-    table = Table("", "seconds", "CPU s", "/ bare client", "CPU / bare client", title=bench.title)
+    rows = []
     shown = {
         "bare client": bare,
         "bare client, engine as ours": limit,
@@ -96,8 +94,10 @@ def measure(bench: Bench, rounds: int) -> None:
     }
     for name, (row, used) in shown.items():
         ratios = row.seconds / bare[0].seconds, used / bare[1]
-        table.add_row(name, f"{row.seconds:.1f}", f"{used:.1f}", *(f"{one:.3f}" for one in ratios))
-    Console(width=120).print(table)
+        each = (f"{row.seconds:.1f}", f"{used:.1f}", *(f"{one:.3f}" for one in ratios))
+        rows.append((name, *each))
+    heads = ("", "seconds", "CPU s", "/ bare client", "CPU / bare client")
+    show_table(bench.title, heads, rows)
     show_goals(
         [
             Goal("seconds / bare client", _ratio(again, bare), "<=", MOST),

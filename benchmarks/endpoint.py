@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from aiohttp import web
-from rich.console import Console
-from rich.table import Table
+from goals import show_table
 
 ANSWER = (
     b'{"id":"chatcmpl-0","object":"chat.completion","created":0,"model":"mock","choices":[{"index":'
@@ -89,7 +88,5 @@ async def _serve_forever(pipe: Connection, latency: float) -> None:
 
 
 def show(title: str, costs: list[Cost]) -> None:
-    table = Table("", "requests", "requests/s", "CPU s per 1000", title=title)
-    for cost in costs:
-        table.add_row(*cost.row)
-    Console().print(table)
+    heads = ("", "requests", "requests/s", "CPU s per 1000")
+    show_table(title, heads, (cost.row for cost in costs))

@@ -21,9 +21,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from goals import Goal, show_goals
-from rich.console import Console
-from rich.table import Table
+from goals import Goal, show_goals, show_table
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 from statistics_stage import CONTRASTS, N_CLASSES, N_ITEMS, RUNS, decisions
@@ -126,12 +124,12 @@ def _alpha(x: Classes, y: Classes) -> float:
 
 def show(points: Sequence[Point], by_loop: float) -> None:
     title = f"aspects of a study, {N_ITEMS * len(RUNS):,} decisions a group: CPU seconds"
-    table = Table("groups", "rows", *ASPECTS, "together", "ms a group", title=title)
+    rows = []
     for at in points:
         alone = (f"{seconds:.2f}" for seconds in at.by_aspect.values())
         each = f"{1e3 * at.cpu / at.n_groups:.1f}"
-        table.add_row(f"{at.n_groups}", f"{at.n_rows:,}", *alone, f"{at.cpu:.2f}", each)
-    Console(width=130).print(table)
+        rows.append([f"{at.n_groups}", f"{at.n_rows:,}", *alone, f"{at.cpu:.2f}", each])
+    show_table(title, ("groups", "rows", *ASPECTS, "together", "ms a group"), rows)
     print(f"the loop, one pair of views of one group: {by_loop:.2f} s")
 
 

@@ -9,14 +9,11 @@ characters behind 25 demonstrations, all probes, every prompt distinct.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import resource
 import time
 from dataclasses import dataclass
 
-from goals import Goal, show_goals
-from rich.console import Console
-from rich.table import Table
+from goals import Goal, alone, show_goals, show_table
 
 from flipmeter.plan import price
 from flipmeter.probe import expand
@@ -77,12 +74,7 @@ def measure(n_requests: int) -> Size:
 
 def sizes(largest: int) -> list[Size]:
     """Measure each power of ten in a fresh process."""
-    context = multiprocessing.get_context("spawn")
-    found = []
-    for power in range(4, largest + 1):
-        with context.Pool(1) as pool:
-            found.append(pool.apply(measure, (10**power,)))
-    return found
+    return [alone(measure, 10**power) for power in range(4, largest + 1)]
 
 
 def main() -> None:
@@ -90,10 +82,7 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=6, help="the power of ten to end with")
     found = sizes(parser.parse_args().largest)
     names = ("requests", "groups", "seconds", "µs each", "MiB", "KiB each")
-    table = Table(*names, title="Planning and pricing, nothing sent", title_justify="left")
-    for size in found:
-        table.add_row(*size.row)
-    Console().print(table)
+    show_table("Planning and pricing, nothing sent", names, (size.row for size in found))
     few, many = found[0], found[-1]
     what = f"planning, {many.n_requests:,} requests / {few.n_requests:,}"
     n = many.n_requests / few.n_requests

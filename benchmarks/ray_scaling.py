@@ -25,11 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from goals import Goal, show_goals
+from goals import Goal, show_goals, show_table
 from processes import PARTS, cpu_by_part
 from ray.cluster_utils import Cluster
-from rich.console import Console
-from rich.table import Table
 
 from flipmeter.model import Store
 from flipmeter.types import Actors
@@ -171,14 +169,9 @@ def main() -> None:
         counts = asyncio.run(death(cluster, 4, 4 * per_actor // 2, options.room))
     names = ("actors", "room", "latency", "requests", "requests/s", "ideal", "share")
     taken = (*(f"{part}: CPU ms each" for part in PARTS), f"{N_CORES} cores carry")
-    table = Table(*names, *taken, title="Raters on actors", title_justify="left")
-    for one in [*paces, *unbound]:
-        table.add_row(*one.row)
-    Console(width=120).print(table)
-    table = Table("", "", title="One of 4 nodes dies in mid-run", title_justify="left")
-    for what, count in counts.items():
-        table.add_row(what, f"{count:,}")
-    Console().print(table)
+    show_table("Raters on actors", (*names, *taken), (one.row for one in [*paces, *unbound]))
+    rows = ((what, f"{count:,}") for what, count in counts.items())
+    show_table("One of 4 nodes dies in mid-run", ("", ""), rows)
     show_goals(
         [
             Goal("share of the ideal with 4 actors", paces[-1].share, ">=", 0.8),

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import multiprocessing
 import os
 import resource
 import sys
@@ -29,10 +28,9 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-from goals import Goal, show_goals
+from goals import Goal, alone, show_goals, show_table
 from planning import WORDS
 from rich.console import Console
-from rich.table import Table
 
 from flipmeter.__main__ import main as flipmeter  # sets the allocator of every process spawned
 from flipmeter.model.backends.family import Family, backends
@@ -186,15 +184,13 @@ def run(folder: str, name: str) -> Size:
 
 def sizes(largest: int, shape: str) -> list[Size]:
     """Run each power of ten in a fresh process, the largest twice."""
-    context = multiprocessing.get_context("spawn")
     found = []
     for power in range(4, largest + 1):
         with tempfile.TemporaryDirectory() as folder:
             write_study(Path(folder), 10**power, shape)
             names = [f"more {shape}", *(["all stored"] if power == largest else [])]
             for name in names:
-                with context.Pool(1) as pool:
-                    found.append(pool.apply(run, (folder, name)))
+                found.append(alone(run, folder, name))
                 Console(width=140).print(*found[-1].row, highlight=False)
     return found
 
@@ -251,17 +247,12 @@ def main() -> None:
     parser.add_argument("--per-second", type=float, default=300, help="requests of one replica")
     options = parser.parse_args()
     found = sizes(options.largest, options.shape)
-    table = Table(*COLUMNS, title="flipmeter run, replies at once", title_justify="left")
-    for size in found:
-        table.add_row(*size.row)
-    Console(width=140).print(table)
+    show_table("flipmeter run, replies at once", COLUMNS, (size.row for size in found))
     asked = found[:-1]
     if len(asked) > 1:
         price = Price(options.prompt, options.cached, options.completion)
-        table = Table("", "", title=f"{options.target:,.0f} requests, computed")
-        for what, amount in needs(asked, options.target, price, options.per_second).items():
-            table.add_row(what, amount)
-        Console(width=140).print(table)
+        rows = needs(asked, options.target, price, options.per_second).items()
+        show_table(f"{options.target:,.0f} requests, computed", ("", ""), rows)
         show_goals(
             [
                 Goal("peak MB at the largest size", asked[-1].memory / MB, "<=", 400),

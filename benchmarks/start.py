@@ -13,9 +13,7 @@ import resource
 import subprocess  # what is timed is a program
 import sys
 
-from goals import Goal, show_goals
-from rich.console import Console
-from rich.table import Table
+from goals import Goal, show_goals, show_table
 
 PEER = ("-c", "import typer, rich")
 OURS = {
@@ -44,10 +42,8 @@ def main() -> None:
         name: min(cpu_of(arguments) for _ in range(rounds)) for name, arguments in starts.items()
     }
     peer = least["import typer, rich"]
-    table = Table("start", "CPU s", "times the peer", title="Starting", title_justify="left")
-    for name, seconds in least.items():
-        table.add_row(name, f"{seconds:.3f}", f"{seconds / peer:.2f}")
-    Console(width=120).print(table)
+    rows = ((name, f"{used:.3f}", f"{used / peer:.2f}") for name, used in least.items())
+    show_table("Starting", ("start", "CPU s", "times the peer"), rows)
     show_goals([Goal(f"{name}, times the peer", least[name] / peer, "<=", MOST) for name in OURS])
 
 

@@ -12,7 +12,6 @@ that module of Python from every script beside it.)
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import resource
 import sys
 import time
@@ -24,9 +23,7 @@ from typing import TypeVar
 
 import numpy as np
 import polars as pl
-from goals import Goal, show_goals
-from rich.console import Console
-from rich.table import Table
+from goals import Goal, alone, show_goals, show_table
 from scipy import stats
 from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score, mean_absolute_error
 
@@ -157,8 +154,7 @@ def _best(work: Callable[[], T], times: int = 3) -> tuple[float, T]:
 def curve(powers: Sequence[int]) -> Iterator[Point]:
     """Measure and judge 10^power decisions, each size in a fresh process."""
     for power in powers:
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            yield pool.apply(point, (10**power,))
+        yield alone(point, 10**power)
 
 
 def point(n: int) -> Point:
@@ -187,23 +183,23 @@ def _peak() -> float:
 
 def show_races(found: Sequence[Race], n_groups: int) -> None:
     title = f"{n_groups} groups of {N_ITEMS} items, {N_CLASSES} classes"
-    table = Table("", "library, CPU µs per group", "grouped, all nine", "ratio", title=title)
+    rows = []
     for race in found:
         microseconds = [f"{1e6 * seconds:.1f}" for seconds in (race.library, race.grouped)]
-        table.add_row(race.name, *microseconds, f"{race.ratio:.0f} x")
-    Console().print(table)
+        rows.append([race.name, *microseconds, f"{race.ratio:.0f} x"])
+    show_table(title, ("", "library, CPU µs per group", "grouped, all nine", "ratio"), rows)
 
 
 def show_curve(points: Iterable[Point]) -> None:
     title = f"the full set, {N_ITEMS * len(RUNS):,} decisions a group: s, CPU µs each, peak GiB"
     names = ("decisions", "rows", "measure", "judge", "CPU", "each", "before", "peak")
-    table = Table(*names, title=title)
+    rows = []
     for at in points:
         each = 1e6 * at.cpu / at.n_decisions
         numbers = (at.measuring, at.judging, at.cpu, each, at.before, at.peak)
         counts = (f"{at.n_decisions:,}", f"{at.n_rows:,}")
-        table.add_row(*counts, *(f"{number:.2f}" for number in numbers))
-    Console().print(table)
+        rows.append([*counts, *(f"{number:.2f}" for number in numbers)])
+    show_table(title, names, rows)
 
 
 def race_goals(found: Sequence[Race]) -> list[Goal]:

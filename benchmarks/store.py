@@ -18,10 +18,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from goals import Goal, show_goals
+from goals import Goal, show_goals, show_table
 from planning import WORDS
-from rich.console import Console
-from rich.table import Table
 
 from flipmeter.model import Store
 from flipmeter.types import Head, Reply, Request, Script, Usage
@@ -117,10 +115,7 @@ def main() -> None:
     options = parser.parse_args()
     found = sizes(options.largest, options.batch, options.characters)
     names = ("replies", "bytes each", "payload", "ratio", "inserts per CPU s", "opening ms")
-    table = Table(*names, title="A reply store as it grows", title_justify="left")
-    for one in found:
-        table.add_row(*one.row)
-    Console().print(table)
+    show_table("A reply store as it grows", names, (one.row for one in found))
     last = found[-1]
     middle = next((one for one in found if one.n == 10**5), found[0])
     show_goals(

@@ -30,9 +30,7 @@ from urllib.request import urlopen
 import numpy as np
 import polars as pl
 import yaml
-from goals import Goal, show_goals
-from rich.console import Console
-from rich.table import Table
+from goals import Goal, show_goals, show_table
 
 from flipmeter.decide import open_pipeline
 from flipmeter.run.perform import write_table
@@ -317,12 +315,12 @@ def measure(folder: Path, n_decisions: int) -> None:
         start = Took("the server alone", 0.0, cpu_of(pid), alone)
         found = [start, *look(address, pid, "big"), whole]
     heads = ("what", "seconds", "processor s", "peak MiB")
-    table = Table(*heads, title=f"{n:,} decisions", title_justify="left")
+    rows = []
     for took in found:
         cpu = "" if took.cpu is None else f"{took.cpu:.2f}"
         mebibytes = "" if took.mebibytes is None else f"{took.mebibytes:.0f}"
-        table.add_row(took.what, f"{took.seconds:.2f}", cpu, mebibytes)
-    Console().print(table)
+        rows.append((took.what, f"{took.seconds:.2f}", cpu, mebibytes))
+    show_table(f"{n:,} decisions", heads, rows)
     by_name = {took.what: took for took in found}
     what = f"viewer, {n:,} decisions"
     most = max(took.mebibytes or 0.0 for took in found[:-1])

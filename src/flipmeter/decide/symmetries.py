@@ -68,12 +68,9 @@ class Turns:
     def __call__(self, view: View, n_demos: int = 0, n_places: int = 0) -> tuple[View, ...]:
         """The views that are put together, each once."""
         sizes = len(view.label_order), n_demos, n_places
-        sets = [_turns(name, n) for name, n in zip(vars(self).values(), sizes, strict=True)]
+        named = zip(vars(self).values(), sizes, strict=True)
+        sets = [symmetries[name](n) if name and n else ((),) for name, n in named]
         return tuple(dict.fromkeys(_turned(view, *each) for each in product(*sets)))
-
-
-def _turns(name: str, n: int) -> tuple[Turn, ...]:
-    return symmetries[name](n) if name and n else ((),)
 
 
 def _turned(view: View, labels: Turn, demos: Turn, places: Turn) -> View:

@@ -76,13 +76,11 @@ class PhaseStudy:
     def without_scores(self) -> PhaseStudy:
         """The job without pipelines that need label probabilities, which some models lack."""
         vary = dict(self.study.vary)
-        named = [name for name in vary.get("pipeline", []) if not _needs_scores(name)]
+        named = [
+            name for name in vary.get("pipeline", []) if not open_pipeline(name).traits.needs_scores
+        ]
         study = self.study.model_copy(update={"vary": {**vary, "pipeline": named}})
         return replace(self, study=study)
-
-
-def _needs_scores(pipeline: str) -> bool:
-    return open_pipeline(pipeline).traits.needs_scores
 
 
 @dataclass(frozen=True)
@@ -102,8 +100,11 @@ class Needed:
                 for factor, values in study.vary.items()
             }
             keys["vary"] = {factor: values for factor, values in vary.items() if values}
-            named = {name for name in study.configs if f"config={name}" in self.levels}
-            keys["configs"] = {name: study.configs[name] for name in study.configs if name in named}
+            keys["configs"] = {
+                name: config
+                for name, config in study.configs.items()
+                if f"config={name}" in self.levels
+            }
         if self.probes is not None:
             keys["probes"] = list(self.probes)
         return keys

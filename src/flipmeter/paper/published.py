@@ -51,11 +51,9 @@ def published_cell(table: str, metric: str, **where: str) -> PublishedCell | Non
     if text is None:
         return None
     sd = row.get("sd")
-    return PublishedCell(float(text), None if sd is None else float(sd), _with_sd(text, sd))
-
-
-def _with_sd(text: str, sd: str | None) -> str:
-    return text if sd is None else f"{text} ± {sd}"
+    if sd is None:
+        return PublishedCell(float(text), None, text)
+    return PublishedCell(float(text), float(sd), f"{text} ± {sd}")
 
 
 def printed(table: str, metric: str, **where: str) -> str:

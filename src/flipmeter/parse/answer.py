@@ -173,8 +173,11 @@ def _slots_in(text: str, answers: tuple[str, ...]) -> set[Slot]:
     if exact:
         return {exact}
     text = _out_of(answers).sub(r"\1", DASHES.sub("-", text))
-    found = [match for match in _pattern(answers).finditer(text) if not _is_negated(text, match)]
-    return {int(str(match.lastgroup)[1:]) for match in found}
+    return {
+        int(str(match.lastgroup)[1:])
+        for match in _pattern(answers).finditer(text)
+        if not NEGATION.search(text, 0, match.start())  # "not hate" names no class
+    }
 
 
 def _may_go_on(text: str, answers: tuple[str, ...]) -> bool:
@@ -186,11 +189,6 @@ def _may_go_on(text: str, answers: tuple[str, ...]) -> bool:
         for longer in answers
         if len(longer) > len(shorter)
     )
-
-
-def _is_negated(text: str, match: re.Match[str]) -> bool:
-    """Whether a label is denied: "not hate" names no class, and certainly not hate."""
-    return NEGATION.search(text, 0, match.start()) is not None
 
 
 def _begins_with_label(line: str, answers: tuple[str, ...]) -> bool:

@@ -162,4 +162,4 @@ _NUMBERS = {
         "You are rating the {aspect} on a scale of numbers, {which}:",
     ),
 }
-"""How each mood asks for a number about an item, about a comparison, and on an ordered scale."""
+"""Sentences of each mood that ask for a number: about an item, a comparison, an ordered scale."""

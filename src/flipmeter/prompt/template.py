@@ -406,15 +406,13 @@ class Filled:
         # Up to the end of a line: a tokenizer may join the start of a line with what follows.
         return Head(tuple(before), last.role, start[: start.rfind("\n") + 1].rstrip())
 
-    @property
-    def _own_places(self) -> list[str]:
-        """The placeholders filled from the item; criteria of the study are not among them."""
-        return [place for place in self.template.places if place != CRITERIA or not self.criteria]
-
     def _messages(self, item: Item) -> tuple[Message, ...]:
         known = {key: _plain(text) for key, text in item.fields.items()}
-        if item.role == "null":  # it has no content in any field
-            known = {**dict.fromkeys(self._own_places, item.text), **known}
+        if item.role == "null":  # it has no content in any field; the study's criteria stay
+            own_places = (
+                place for place in self.template.places if place != CRITERIA or not self.criteria
+            )
+            known = {**dict.fromkeys(own_places, item.text), **known}
         own = known.get(CRITERIA, self.criteria)
         criteria = {CRITERIA: listed_criteria(own, self.view.criterion_order)}
         options = {} if self.places is None else {OPTIONS: self._options(known, self.places)}

@@ -100,7 +100,12 @@ def _star_strengths(records: Ints) -> tuple[Floats, Floats]:
 
 def _anchored(compared: Comparisons) -> Aggregated:
     counts, which = _distinct(_flat(_counts(compared)))
-    candidates = [_candidates(part, compared.n_classes) for part in _chunks(counts)]
+    candidates = []
+    for start in range(0, len(counts), CHUNK):
+        strengths = _solved(counts[start : start + CHUNK], compared.n_classes)
+        by_class = counts[start : start + CHUNK].reshape(-1, compared.n_classes, 3)
+        means = _class_means(by_class, strengths[:, :-1].reshape(by_class.shape))
+        candidates.append(_nearest(means, strengths[:, -1], LEVEL))
     return settle(np.concatenate(candidates), "central").at(which)
 
 
@@ -110,13 +115,6 @@ def anchored_strengths(compared: Comparisons) -> Floats:
     Where there is no such demonstration the strength is what one would have had.
     """
     return _solved(_flat(_counts(compared)), compared.n_classes)
-
-
-def _candidates(counts: Ints, n_classes: int) -> Booleans:
-    strengths = _solved(counts, n_classes)
-    by_class = counts.reshape(-1, n_classes, 3)
-    means = _class_means(by_class, strengths[:, :-1].reshape(by_class.shape))
-    return _nearest(means, strengths[:, -1], LEVEL)
 
 
 def _solved(counts: Ints, n_classes: int) -> Floats:
@@ -185,10 +183,6 @@ def _distinct(rows: Ints) -> tuple[Ints, Ints]:
     keys = packed.view(np.dtype((np.void, packed.itemsize * packed.shape[1])))[:, 0]
     _, first, which = np.unique(keys, return_index=True, return_inverse=True)
     return rows[first], which
-
-
-def _chunks(rows: Ints) -> list[Ints]:
-    return [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
 
 
 def _class_means(counts: Ints, strengths: Floats) -> Floats:

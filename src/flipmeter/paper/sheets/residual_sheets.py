@@ -34,7 +34,7 @@ class Metrics:
     form: str = "+.2f"
 
     def row(self, names: tuple[str, str], **which: str) -> SheetRow:
-        """What stands under these names in the paper, and which numbers here are the same."""
+        """The cells under these names in the paper, and the same numbers of the runs."""
         keys = published(self.printed).columns[:2]
         cells = (
             SheetCell(

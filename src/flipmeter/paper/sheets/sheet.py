@@ -45,39 +45,22 @@ class SheetCell:
             return None
         return self.measured - self.paper.value
 
-    @property
-    def note(self) -> str:
-        """The reason why there is no number, or a note on it."""
-        return "" if self.here is None else str(self.here.get("note") or "")
-
     def lines(self) -> list[str]:
         """The cell for people, line by line: paper, here, difference, right rule with interval."""
         if self.text:
             return [self.text]
-        shown = [self.paper.text if self.paper else "", self._here(), self._difference()]
-        shown.append(self._right())
-        named = zip(("paper", "here", "diff.", "95 %"), shown, strict=True)
-        return [f"{name} {text}" for name, text in named if text]
-
-    def _here(self) -> str:
-        if self.measured is None:
-            return ""
-        sd = self.sd
-        spread = "" if sd is None else f" ± {sd:{self.form.replace('+', '')}}"
-        return self._number(self.measured) + spread
-
-    def _difference(self) -> str:
-        signed = f"+{self.form.removeprefix('+')}"
-        return "" if self.difference is None else f"{self.difference:{signed}}"
-
-    def _right(self) -> str:
-        if self.right is None or self.right["value"] is None or self.right["low"] is None:
-            return ""
-        value, low, high = (self._number(self.right[end]) for end in ("value", "low", "high"))
-        return f"{value} [{low}, {high}]"
-
-    def _number(self, value: float) -> str:
-        return f"{value + 0.0:{self.form}}"
+        unsigned = self.form.replace("+", "")
+        shown = {"paper": self.paper.text if self.paper else ""}
+        if self.measured is not None:
+            spread = "" if self.sd is None else f" ± {self.sd:{unsigned}}"
+            shown["here"] = f"{self.measured + 0.0:{self.form}}{spread}"
+        if self.difference is not None:
+            shown["diff."] = f"{self.difference:+{unsigned}}"
+        if self.right is not None and None not in (self.right["value"], self.right["low"]):
+            ends = (self.right[end] + 0.0 for end in ("value", "low", "high"))
+            value, low, high = (f"{end:{self.form}}" for end in ends)
+            shown["95 %"] = f"{value} [{low}, {high}]"
+        return [f"{name} {text}" for name, text in shown.items() if text]
 
     def record(self) -> dict[str, object]:
         """The numbers for a machine."""
@@ -94,7 +77,7 @@ class SheetCell:
             "high": right.get("high"),
             "n": about.get("n"),
             "failed": about.get("failed"),
-            "note": self.text or self.note,
+            "note": self.text or str(about.get("note") or ""),
         }
 
 
