@@ -17,7 +17,7 @@ from flipmeter.model.capabilities import (
 from flipmeter.model.dialects import note_dialect, recall_dialect, unsent
 from flipmeter.model.endpoints import add_provider, has_endpoint
 from flipmeter.model.engine.budget import Budget, OutOfBudget, Price, Spent, worst_case
-from flipmeter.model.engine.engine import Asked, Engine
+from flipmeter.model.engine.engine import Engine
 from flipmeter.model.engine.ledger import Ledger
 from flipmeter.model.engine.pool import ServerGate
 from flipmeter.model.engine.replicas import fleet_of
@@ -47,7 +47,6 @@ from flipmeter.model.store.store import Store
 
 __all__ = [
     "CAPABILITIES",
-    "Asked",
     "Backend",
     "Budget",
     "Capability",
