@@ -16,7 +16,7 @@ from flipmeter.report.page.origin import conditions_grid, models_grid
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import Rating, seat
 from flipmeter.run.record.folder import Run
-from flipmeter.run.record.rows import PLACE, tally
+from flipmeter.run.record.rows import DECISION, PLACE, tally
 from flipmeter.run.results.gather import costs, gather, sentences
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
@@ -252,7 +252,7 @@ def test_every_count_holds_what_items_share(tmp_path: Path) -> None:
 def test_runs_of_before_have_no_tokens_that_items_share(tmp_path: Path) -> None:
     run = performed(tmp_path, "pointwise+contextual", probes=["label_order"])
     old = run.decisions.select(pl.exclude("^shared_.*_tokens$"))
-    taken = tally(old.lazy().with_row_index(PLACE))
+    taken = tally(DECISION.whole(old.lazy()).with_row_index(PLACE))
     assert taken["prompt_tokens"].sum() == old["prompt_tokens"].sum()
 
 

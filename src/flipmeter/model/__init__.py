@@ -19,7 +19,7 @@ from flipmeter.model.capabilities import (
 )
 from flipmeter.model.endpoints import add_provider, has_endpoint
 from flipmeter.model.engine.budget import Budget, Price, Spent, worst_case
-from flipmeter.model.engine.engine import Asked, Engine
+from flipmeter.model.engine.engine import Engine
 from flipmeter.model.engine.ledger import Ledger
 from flipmeter.model.engine.pool import ServerGate
 from flipmeter.model.engine.replicas import fleet_of
@@ -49,7 +49,6 @@ from flipmeter.model.store.store import Store
 
 __all__ = [
     "CAPABILITIES",
-    "Asked",
     "Backend",
     "Budget",
     "Capability",

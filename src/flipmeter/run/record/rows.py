@@ -106,7 +106,7 @@ DECISION = Schema(
         *_columns("n_calls shared_calls unread_calls", pl.Int64),
         *_columns(" ".join(TOKENS), pl.Int64),
         Column("seconds", pl.Float64),
-        *(Column(f"shared_{name}", pl.Int64) for name in TOKENS),
+        *(Column(f"shared_{name}", pl.Int64, since=4, default=0) for name in TOKENS),
         Column("nominal", pl.Boolean),
         *_columns("place gold_place n_places", pl.Int64),
         *_columns("system_a system_b", pl.String),
