@@ -24,7 +24,7 @@ from conftest import Cli
 from flipmeter import Problem, Run, Study, read_predictions
 from flipmeter.base.consent import trusting
 from flipmeter.model import Store
-from flipmeter.report.table_files import residuals_markdown
+from flipmeter.report.residuals import residuals_markdown
 from flipmeter.run.record.generation import MANIFEST, _sweep
 from flipmeter.run.record.heartbeat import PROGRESS, read_beat
 from flipmeter.types import canonical_json
