@@ -261,7 +261,8 @@ def test_the_policy_stops_what_would_have_got_in(
     """Even with a hole in the template, an inline script or a foreign image would do nothing."""
     broken = tmp_path / "broken.html"
     hole = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
-    html = reports("plain").read_text(encoding="utf-8").replace("<main>", f"<main>{hole}")
+    main = '<main id="main" tabindex="-1">'
+    html = reports("plain").read_text(encoding="utf-8").replace(main, f"{main}{hole}")
     broken.write_text(html, encoding="utf-8")
     context = browser.new_context()
     page = context.new_page()
