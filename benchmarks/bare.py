@@ -36,8 +36,8 @@ from peers import (
 from peers_server import served
 from peers_study import labels
 
-from flipmeter.base.files.fetch import CACHE_VARIABLE, cache_folder
-from flipmeter.model.backends.llama import n_cores
+from flipmeter.ask.llama import n_cores
+from flipmeter.fetch import CACHE_VARIABLE, cache_folder
 
 MOST = 1.08
 

@@ -12,10 +12,8 @@ import numpy.typing as npt
 from calibration_cells import COVERS_SMALL, RARE, ManyCell
 from scipy import stats
 
-from flipmeter.measure.aspects.confidence import (
-    confidence_estimates,
-)
-from flipmeter.measure.aspects.direction import (
+from flipmeter.stats.confidence import confidence_estimates
+from flipmeter.stats.direction import (
     bowker_tests,
     flip_matrices,
     homogeneity_tests,
@@ -23,16 +21,13 @@ from flipmeter.measure.aspects.direction import (
     outcomes,
     signed_ranks,
 )
-from flipmeter.measure.aspects.excess import excess_estimates
-from flipmeter.measure.aspects.severity import severity_estimates
-from flipmeter.measure.aspects.slots import slot_estimates
-from flipmeter.measure.aspects.worst import Costs, cost_matrix, worst_estimates
-from flipmeter.measure.inference.sequential.bets import share_evidence
-from flipmeter.measure.panel.checked import Floats, Ranks
-from flipmeter.measure.panel.groups import Estimates, Groups, one_group
-from flipmeter.measure.panel.units import ScaleUnits
-from flipmeter.measure.statistics.formulas import holm, mcnemar_p
-from flipmeter.measure.statistics.multiplicity import benjamini_hochberg
+from flipmeter.stats.excess import excess_estimates
+from flipmeter.stats.formulas import benjamini_hochberg, holm, mcnemar_p
+from flipmeter.stats.frame import ScaleUnits
+from flipmeter.stats.groups import Estimates, Floats, Groups, Ranks, one_group
+from flipmeter.stats.preference import slot_estimates
+from flipmeter.stats.sequential import share_evidence
+from flipmeter.stats.severity import Costs, cost_matrix, severity_estimates, worst_estimates
 
 N_CLASSES, SIZES, DRIFTS = 5, (20, 60, 200), (0.0, 0.1, 0.4)
 SLIPS = (0.05, 0.4)

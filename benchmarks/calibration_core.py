@@ -12,13 +12,14 @@ import numpy.typing as npt
 from calibration_cells import COVERS, COVERS_SMALL, RARE, Cell, Limit, Outcomes
 from scipy import special
 
-from flipmeter.measure.effects.measured_items import MeasuredItems, Measurer, combined
-from flipmeter.measure.estimates.scores import scores
-from flipmeter.measure.inference import Row, Verdict, verdict
-from flipmeter.measure.inference.chosen import simultaneous
-from flipmeter.measure.inference.differences import influence_ends
-from flipmeter.measure.inference.sequential.bets import mean_evidence
-from flipmeter.measure.inference.sequential.boundaries import looks_of, watch
+from flipmeter.stats.blocks import Row
+from flipmeter.stats.chosen import simultaneous
+from flipmeter.stats.conclude import verdict
+from flipmeter.stats.differences import influence_ends
+from flipmeter.stats.measured_items import MeasuredItems, Measurer, combined
+from flipmeter.stats.scores import scores
+from flipmeter.stats.sequential import looks_of, mean_evidence, watch
+from flipmeter.stats.verdict import Verdict
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -33,7 +33,7 @@ from calibration_core import (
 from scipy import special
 
 import flipmeter as fm
-from flipmeter.measure.effects.measured_items import SCORES
+from flipmeter.stats.measured_items import SCORES
 
 SCALE = [str(place) for place in range(1, N_CLASSES + 1)]
 VIEWS = ("base", "reversed")

@@ -23,10 +23,12 @@ from goals import Goal, show_goals
 from rich.console import Console
 from rich.table import Table
 
-from flipmeter.model import Store, World, latents
-from flipmeter.run.interim import Listener, Terms
-from flipmeter.ship.card import Card
-from flipmeter.ship.classify import Job, classify
+from flipmeter.ask.family import World
+from flipmeter.ask.sim import latents
+from flipmeter.ask.store import Store
+from flipmeter.choose.card import Card
+from flipmeter.choose.classify import Job, classify
+from flipmeter.run.progress import Listener, Terms
 from flipmeter.study.entries import TaskEntry
 from flipmeter.types import Item, Reply, Request, Scale, Task
 

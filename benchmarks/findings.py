@@ -24,14 +24,14 @@ from typing import Any
 import polars as pl
 
 from flipmeter import Run
-from flipmeter.measure import residuals
-from flipmeter.measure.inference.significance import side_of_zero
+from flipmeter.errors import Problem
 from flipmeter.paper.answer import PaperAnswer, chosen_claims
 from flipmeter.paper.answer_page import words_markdown
 from flipmeter.paper.claims import paper_claims
 from flipmeter.paper.evidence import PHASES, Phase, PhaseRuns
-from flipmeter.report.table import markdown_table
-from flipmeter.types import Problem
+from flipmeter.show.table import markdown_table
+from flipmeter.stats.bounds import side_of_zero
+from flipmeter.stats.residuals import residuals
 
 PAGE = Path(__file__).parents[1] / "docs" / "findings.md"
 BUDGETS = (1, 4, 8, 16)

@@ -17,25 +17,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flipmeter.base.chance import draw
-from flipmeter.measure.statistics.formulas import wilson
-from flipmeter.model.backends.sim.sim import SimRater, latents
-from flipmeter.model.backends.sim.tilts import sim_spec
-from flipmeter.probe import probes
-from flipmeter.run.declared import orbits_of
+from flipmeter.ask.sim import SimRater, latents
+from flipmeter.ask.tilts import sim_spec
+from flipmeter.chance import draw
+from flipmeter.prompt.probes import probes
+from flipmeter.run.conditions import orbits_of
 from flipmeter.run.rate import Rating, seat
-from flipmeter.study.entries import DecodingEntry
-from flipmeter.study.raters import make_rater
-from flipmeter.types import (
-    Condition,
-    Item,
-    Model,
-    Reply,
-    Scale,
-    Style,
-    Task,
-    View,
-)
+from flipmeter.stats.formulas import wilson
+from flipmeter.study.entries import DecodingEntry, make_rater
+from flipmeter.types import Condition, Item, Model, Reply, Scale, Style, Task, View
 
 PAGE = Path(__file__).parents[1] / "docs" / "flip-proof.md"
 START, END = "<!-- benchmarks/flipproof.py -->", "<!-- end of flipproof -->"

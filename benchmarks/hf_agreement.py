@@ -13,13 +13,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flipmeter.data import load, merge, sample
-from flipmeter.model import identity_of, open_backend
-from flipmeter.model.backends.weights import local_models
-from flipmeter.model.names import request_for
-from flipmeter.parse import parse
-from flipmeter.probe import expand
+from flipmeter.ask.names import identity_of, open_backend, request_for
+from flipmeter.ask.weights import local_models
+from flipmeter.data.load import load
+from flipmeter.data.sampling import merge, sample
+from flipmeter.prompt.parsing import parse
 from flipmeter.prompt.pointwise import render
+from flipmeter.prompt.probes import expand
 from flipmeter.types import Answer, Decoding, Model, Prompt, Reply, Style
 
 MARGIN = 0.5

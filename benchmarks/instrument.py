@@ -27,11 +27,11 @@ from sklearn.metrics import cohen_kappa_score
 from statistics_stage import CONTRASTS, N_CLASSES, N_ITEMS, RUNS, decisions
 from statsmodels.stats.contingency_tables import SquareTable
 
-from flipmeter.measure import ASPECTS, measure_aspects
-from flipmeter.measure.aspects.direction import flip_matrices
-from flipmeter.measure.aspects.severity import coincidences, ordinal_alpha
-from flipmeter.measure.panel.groups import one_group
-from flipmeter.measure.statistics.resample import RESAMPLES
+from flipmeter.stats.aspects import ASPECTS, measure_aspects
+from flipmeter.stats.direction import flip_matrices
+from flipmeter.stats.groups import one_group
+from flipmeter.stats.resampling import RESAMPLES
+from flipmeter.stats.severity import coincidences, ordinal_alpha
 
 N_DATASETS, N_SEEDS = 5, 3
 RACED = ("direction", "severity")

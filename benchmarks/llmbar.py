@@ -22,7 +22,7 @@ from typing import Any
 import polars as pl
 
 import flipmeter as fm
-from flipmeter.parse import parse
+from flipmeter.prompt.parsing import parse
 from flipmeter.types import Extract, Head, Prompt, Reply, Script
 
 PAGE = Path(__file__).parents[1] / "docs" / "judges.md"

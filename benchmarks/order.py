@@ -24,9 +24,9 @@ from typing import Any
 
 from goals import Goal, show_goals
 
-from flipmeter.model import identity_of, open_backend
-from flipmeter.model.backends.llama import LlamaBackend
-from flipmeter.plan import plan
+from flipmeter.ask.llama import LlamaBackend
+from flipmeter.ask.names import identity_of, open_backend
+from flipmeter.ask.plan import plan
 from flipmeter.run.rate import Rating, seat
 from flipmeter.study.file import read_study
 from flipmeter.study.grid import conditions

@@ -38,8 +38,8 @@ from peers_study import (
 from rich.console import Console
 from rich.table import Table
 
-from flipmeter.model.backends.llama import engine, n_cores
-from flipmeter.model.backends.weights import local_models
+from flipmeter.ask.llama import engine, n_cores
+from flipmeter.ask.weights import local_models
 
 ORIGINAL, DEFAULT = "smollm2-135m-q4_1", "smollm2-135m"
 Ask = Callable[[Sequence[Question], str, Path], tools.Ran]

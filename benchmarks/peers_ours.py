@@ -16,8 +16,7 @@ from typing import Any
 
 import xllamacpp
 
-from flipmeter.probe import Probe, probes
-from flipmeter.probe.probes import natural
+from flipmeter.prompt.probes import Probe, natural, probes
 from flipmeter.types import Contrast, View
 
 TALLY = "PEERS_TALLY"

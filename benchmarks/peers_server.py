@@ -24,7 +24,7 @@ from typing import Any
 
 from peers_ours import processed
 
-from flipmeter.model.backends.llama import CONTEXT, _start, n_cores
+from flipmeter.ask.llama import CONTEXT, _start_llama, n_cores
 
 HOST_CACHE = 8192
 LIKE_OURS = "like-ours"
@@ -107,7 +107,7 @@ def _n_shared(a: list[int], b: list[int]) -> int:
 
 def main() -> None:
     path, host_cache, *like = sys.argv[1:]
-    server = _start(Path(path)) if like == [LIKE_OURS] else usual(path, int(host_cache))
+    server = _start_llama(Path(path)) if like == [LIKE_OURS] else usual(path, int(host_cache))
     print(server.listening_address, flush=True)
     sys.stdin.read()
 

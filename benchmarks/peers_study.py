@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from peers_ours import PROBE
 
-from flipmeter.parse import parse
+from flipmeter.prompt.parsing import parse
 from flipmeter.run.rate import Rating, seat
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions

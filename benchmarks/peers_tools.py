@@ -23,8 +23,8 @@ import aiohttp
 from peers_ours import TALLY
 from peers_study import MAX_TOKENS, STOP, Question, question_id, write_questions
 
-from flipmeter.base.files.fetch import cache_folder
-from flipmeter.run.record.folder import Run
+from flipmeter.fetch import cache_folder
+from flipmeter.run.folder import Run
 
 REQUIREMENTS = {
     "lm-eval": ["lm_eval[api]==0.4.13"],

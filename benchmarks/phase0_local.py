@@ -25,13 +25,16 @@ from typing import Any
 
 from rich.console import Console
 
-from flipmeter.data import load
-from flipmeter.measure import phase0_table
-from flipmeter.model import Backend, Ledger, Store, open_backend
-from flipmeter.report import phase0_view, tokens_table
-from flipmeter.run.interim import Terms
+from flipmeter.ask.backend import Backend
+from flipmeter.ask.names import open_backend
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.store import Store
+from flipmeter.data.load import load
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
-from flipmeter.run.record.folder import Run
+from flipmeter.run.progress import Terms
+from flipmeter.show.estimate_tables import phase0_view, tokens_table
+from flipmeter.stats.estimates import phase0_table
 from flipmeter.study.file import Study, find_study, read_study
 from flipmeter.study.grid import world
 from flipmeter.types import Model

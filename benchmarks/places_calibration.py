@@ -16,10 +16,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from flipmeter.measure.aspects.options import Choices, option_estimates
-from flipmeter.measure.aspects.pair_order import pair_estimates
-from flipmeter.measure.inference.blocks import placed, shown_alike
-from flipmeter.measure.panel.checked import ranks, same_length
+from flipmeter.stats.blocks import placed, shown_alike
+from flipmeter.stats.groups import ranks, same_length
+from flipmeter.stats.preference import Choices, option_estimates, pair_estimates
 from flipmeter.types import Estimate
 
 Ints = npt.NDArray[np.int64]

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from goals import Goal, alone, show_goals, show_table
 
-from flipmeter.plan import price
-from flipmeter.probe import expand
+from flipmeter.ask.plan import price
+from flipmeter.prompt.probes import expand
 from flipmeter.run.rate import first_round, seat
 from flipmeter.types import Condition, Item, Model, Rater, Scale, Task
 

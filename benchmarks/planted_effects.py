@@ -19,21 +19,20 @@ from typing import Any
 
 import polars as pl
 
+from flipmeter.ask.engine import Engine
+from flipmeter.ask.family import World
+from flipmeter.ask.names import open_backend
+from flipmeter.ask.sim import latents
+from flipmeter.ask.store import Store
 from flipmeter.design import cell_name, factorial
-from flipmeter.measure import (
-    certify,
-    interactions,
-    measure,
-    measure_aspects,
-    read_claim,
-    verdicts,
-    wilson,
-)
-from flipmeter.measure.statistics.multiplicity import adjusted
-from flipmeter.model import Engine, Store, World, latents, open_backend
-from flipmeter.probe import contrasts_of, expand, probes
+from flipmeter.prompt.probes import contrasts_of, expand, probes
 from flipmeter.run.rate import rate
-from flipmeter.run.record.rows import decision_table
+from flipmeter.run.rows import decision_table
+from flipmeter.stats.aspects import measure_aspects
+from flipmeter.stats.estimates import measure
+from flipmeter.stats.formulas import adjusted, wilson
+from flipmeter.stats.interactions import interactions
+from flipmeter.stats.judge import certify, read_claim, verdicts
 from flipmeter.types import Condition, Contrast, Item, Model, Rater, Scale, Style, Task, View
 
 PAGE = Path(__file__).parents[1] / "docs" / "calibration.md"

@@ -29,7 +29,7 @@ from goals import Goal, show_goals, show_table
 from processes import PARTS, cpu_by_part
 from ray.cluster_utils import Cluster
 
-from flipmeter.model import Store
+from flipmeter.ask.store import Store
 from flipmeter.types import Actors
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

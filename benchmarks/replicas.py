@@ -19,15 +19,12 @@ from pathlib import Path
 
 from peers_server import Server, served
 
-from flipmeter.model import (
-    Backend,
-    Engine,
-    Ledger,
-    Store,
-    identity_of,
-    open_backend,
-)
-from flipmeter.model.backends.weights import local_models
+from flipmeter.ask.backend import Backend
+from flipmeter.ask.engine import Engine
+from flipmeter.ask.names import identity_of, open_backend
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.store import Store
+from flipmeter.ask.weights import local_models
 from flipmeter.run.rate import first_round, seat
 from flipmeter.study.file import read_study
 from flipmeter.study.grid import conditions

@@ -33,7 +33,7 @@ from planning import WORDS
 from rich.console import Console
 
 from flipmeter.__main__ import main as flipmeter  # sets the allocator of every process spawned
-from flipmeter.model.backends.family import Family, backends
+from flipmeter.ask.family import Family, backends
 from flipmeter.study.file import read_study
 from flipmeter.study.grid import conditions
 from flipmeter.types import Model, Reply, Request, Usage

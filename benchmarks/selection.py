@@ -23,9 +23,10 @@ from rich.console import Console
 from rich.table import Table
 from scipy.special import ndtri
 
-from flipmeter.measure import held_out, read_field, wilson
-from flipmeter.measure.effects.pareto import NOBODY, chosen_in, limits_of
-from flipmeter.measure.statistics.resample import as_is
+from flipmeter.stats.formulas import wilson
+from flipmeter.stats.front import NOBODY, chosen_in, limits_of, read_field
+from flipmeter.stats.held_out import held_out
+from flipmeter.stats.resampling import as_is
 from flipmeter.types import Contrast
 
 CONTRASTS = (

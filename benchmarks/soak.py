@@ -29,11 +29,11 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from flipmeter.model import Store
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
-from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
-from flipmeter.types import Problem
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from misbehaving import Process

@@ -27,11 +27,11 @@ from goals import Goal, alone, show_goals, show_table
 from scipy import stats
 from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score, mean_absolute_error
 
-from flipmeter.measure import measure, verdicts
-from flipmeter.measure.estimates.scores import confusions, scores
-from flipmeter.measure.panel.checked import Ranks
-from flipmeter.measure.panel.groups import Groups
-from flipmeter.probe import probes
+from flipmeter.prompt.probes import probes
+from flipmeter.stats.estimates import measure
+from flipmeter.stats.groups import Groups, Ranks
+from flipmeter.stats.judge import verdicts
+from flipmeter.stats.scores import confusions, scores
 
 T = TypeVar("T")
 Score = Callable[[Ranks, Ranks], float]

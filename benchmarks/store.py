@@ -21,7 +21,7 @@ from pathlib import Path
 from goals import Goal, show_goals, show_table
 from planning import WORDS
 
-from flipmeter.model import Store
+from flipmeter.ask.store import Store
 from flipmeter.types import Head, Reply, Request, Script, Usage
 
 N_HEADS = 700

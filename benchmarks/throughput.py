@@ -22,9 +22,10 @@ from endpoint import Cost, mock, show, timed
 from goals import Goal, show_goals
 from peers_study import Question, questions
 
-from flipmeter.model import Ledger, Store
-from flipmeter.run.interim import Terms
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.store import Store
 from flipmeter.run.perform import perform
+from flipmeter.run.progress import Terms
 from flipmeter.study.file import Study, read_study
 
 Ask = Callable[[list[Question], str, Path], tools.Ran]

@@ -36,13 +36,13 @@ from rich.console import Console
 from rich.table import Table
 
 from flipmeter.__main__ import main as flipmeter
-from flipmeter.model import Store
-from flipmeter.run.interim import Terms
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import MANIFEST, read_manifest, verify
 from flipmeter.run.perform import perform
-from flipmeter.run.record.folder import Run
-from flipmeter.run.record.generation import MANIFEST, read_manifest, verify
+from flipmeter.run.progress import Terms
 from flipmeter.study.file import Study, read_study
-from flipmeter.types import Problem
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from full_disk import NO_DISK

@@ -32,20 +32,12 @@ import polars as pl
 import yaml
 from goals import Goal, show_goals, show_table
 
-from flipmeter.decide import open_pipeline
+from flipmeter.pipelines.pipeline import open_pipeline
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS, STUDY, commit
 from flipmeter.run.perform import write_table
 from flipmeter.run.rate import panel_of, writer
-from flipmeter.run.record.folder import Run
-from flipmeter.run.record.generation import (
-    CALLS,
-    CONDITIONS,
-    DECISIONS,
-    ITEMS,
-    PROMPTS,
-    STUDY,
-    commit,
-)
-from flipmeter.run.record.rows import CALL, DECISION, ItemTable, condition_table, prompt_table
+from flipmeter.run.rows import CALL, DECISION, ItemTable, condition_table, prompt_table
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flipmeter.cli import VERBS, open_verb
-from flipmeter.cli.exits import EXIT_CODES
+from flipmeter.cli.consoles import EXIT_CODES
 
 HEAD = """# Command line
 

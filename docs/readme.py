@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from flipmeter.run.record.folder import Run
-from flipmeter.run.results.summary import summary
+from flipmeter.run.folder import Run
+from flipmeter.show.gather import summary
 
 ROOT = Path(__file__).parents[1]
 MARKS = re.compile(r"(<!-- demo: [^\n]*-->\n).*?(<!-- /demo -->)", re.DOTALL)

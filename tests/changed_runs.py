@@ -11,8 +11,8 @@ from typing import Any
 
 import polars as pl
 
-from flipmeter.run.record.folder import Run
-from flipmeter.run.record.generation import commit
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import commit
 
 
 def changed(

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from flipmeter.ask import capabilities as self_test
+from flipmeter.ask.capabilities import learn_reproducible
+from flipmeter.ask.store import Store
 from flipmeter.cli import main
 from flipmeter.cli.list import REGISTRIES
-from flipmeter.decide import open_pipeline
-from flipmeter.model import Store, learn_reproducible, self_test
-from flipmeter.prompt import factors
+from flipmeter.pipelines.pipeline import open_pipeline
+from flipmeter.prompt.levels import factors
 from flipmeter.types import Item, Model, Scale, Task
 
 # A machine that is shared is slow at times: no test may fail for that.

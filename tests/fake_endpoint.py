@@ -18,24 +18,15 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from flipmeter.data import load
-from flipmeter.errors import Retry
-from flipmeter.model import open_backend
-from flipmeter.model.backends.backend import Backend
-from flipmeter.model.backends.response import without_secrets
-from flipmeter.model.label_scores import Step
-from flipmeter.model.wires.dialect import LIMITS
+from flipmeter.ask.backend import Backend
+from flipmeter.ask.dialect import LIMITS
+from flipmeter.ask.label_scores import Step
+from flipmeter.ask.names import open_backend
+from flipmeter.ask.response import without_secrets
+from flipmeter.data.load import load
+from flipmeter.errors import Problem, Retry
 from flipmeter.study.grid import world
-from flipmeter.types import (
-    Interface,
-    Message,
-    Model,
-    Problem,
-    Reply,
-    Request,
-    Script,
-    canonical_json,
-)
+from flipmeter.types import Interface, Message, Model, Reply, Request, Script, canonical_json
 from read_prompts import reading
 
 ANY_MODEL = "*"

@@ -19,8 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from flipmeter.model import Store
-from flipmeter.run.record.folder import Run
+from flipmeter.ask.store import Store
+from flipmeter.run.folder import Run
 
 COMMAND = "from flipmeter.cli import main; main()"
 NO_DISK = 77

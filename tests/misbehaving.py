@@ -27,9 +27,10 @@ from typing import Any, TypeVar
 import pytest
 from aiohttp import web
 
-from flipmeter.base.consent import trusting
-from flipmeter.model import Backend, open_backend
-from flipmeter.model.engine.pool import Persistence
+from flipmeter.ask.backend import Backend
+from flipmeter.ask.names import open_backend
+from flipmeter.ask.pool import Persistence
+from flipmeter.consent import trusting
 from flipmeter.types import Message, Model, Request, Script
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flipmeter.model.store.store import TABLES
+from flipmeter.ask.store import TABLES
 
 BY_KEY = (
     TABLES[0]

@@ -11,15 +11,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from flipmeter.base.checks import interval_level
-from flipmeter.measure.aspects.certainty import trends
-from flipmeter.measure.aspects.confidence import (
+from flipmeter.checks import interval_level
+from flipmeter.errors import Problem
+from flipmeter.stats.confidence import (
     area_under,
     confidence_bins,
     confidence_estimates,
     consensus,
+    trends,
 )
-from flipmeter.measure.aspects.direction import (
+from flipmeter.stats.direction import (
     Test,
     bowker_tests,
     flip_matrices,
@@ -28,36 +29,42 @@ from flipmeter.measure.aspects.direction import (
     outcomes,
     signed_ranks,
 )
-from flipmeter.measure.aspects.excess import excess_estimates
-from flipmeter.measure.aspects.severity import coincidences, ordinal_alpha, severity_estimates
-from flipmeter.measure.aspects.slots import slot_estimates
-from flipmeter.measure.aspects.systems import Played, system_estimates
-from flipmeter.measure.aspects.worst import Costs, cost_matrix, worst_estimates
-from flipmeter.measure.estimates.flips import (
+from flipmeter.stats.estimates import Tokens, _tokens, hidden_estimates
+from flipmeter.stats.excess import excess_estimates
+from flipmeter.stats.flips import (
     count_discordant,
     estimate_flips,
     find_flips,
     flip_rate,
     silent_noise,
 )
-from flipmeter.measure.estimates.scores import ScorePolicy, _scored, confusions, scores
-from flipmeter.measure.estimates.tokens import Tokens, _tokens, hidden_estimates
-from flipmeter.measure.inference.sizes import grouped_excess
-from flipmeter.measure.panel.checked import (
+from flipmeter.stats.formulas import METHODS, _check_count, exact_ends, mcnemar
+from flipmeter.stats.frame import ScaleUnits
+from flipmeter.stats.groups import (
     Floats,
     Ints,
     Ranks,
     _shaped,
     booleans,
+    joined,
+    one_group,
     ranks,
     ratio,
     same_length,
 )
-from flipmeter.measure.panel.groups import joined, one_group
-from flipmeter.measure.panel.units import ScaleUnits
-from flipmeter.measure.statistics.formulas import METHODS, _check_count, mcnemar
-from flipmeter.measure.statistics.shares import exact_ends
-from flipmeter.types import LEVEL, Estimate, Policy, Problem
+from flipmeter.stats.preference import slot_estimates
+from flipmeter.stats.scores import ScorePolicy, _scored, confusions, scores
+from flipmeter.stats.severity import (
+    Costs,
+    coincidences,
+    cost_matrix,
+    ordinal_alpha,
+    severity_estimates,
+    worst_estimates,
+)
+from flipmeter.stats.sizes import grouped_excess
+from flipmeter.stats.systems import Played, system_estimates
+from flipmeter.types import LEVEL, Estimate, Policy
 
 CLASSES = ScaleUnits([None])
 

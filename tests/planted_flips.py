@@ -9,8 +9,9 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from flipmeter.model.backends.sim.tilts import SPREAD, SimSpec
-from flipmeter.types import Problem, Rank
+from flipmeter.ask.tilts import SPREAD, SimSpec
+from flipmeter.errors import Problem
+from flipmeter.types import Rank
 
 FloatArray = npt.NDArray[np.float64]
 GRID = 20_001

@@ -15,24 +15,17 @@ from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Literal, cast
 
-from flipmeter.base.numbers import NUMBER
-from flipmeter.model.backends.family import World
-from flipmeter.model.backends.sim.sim import (
-    WANTS_REASONS,
-    Key,
-    NumberRater,
-    SimRater,
-    Worth,
-    squeeze,
-)
-from flipmeter.model.backends.sim.tilts import sim_spec
+from flipmeter.ask.family import World
+from flipmeter.ask.sim import WANTS_REASONS, Key, NumberRater, SimRater, Worth, squeeze
+from flipmeter.ask.tilts import sim_spec
+from flipmeter.checks import NUMBER
+from flipmeter.errors import Problem
 from flipmeter.types import (
     Example,
     Label,
     Message,
     Places,
     Posed,
-    Problem,
     Rank,
     Reply,
     Request,

@@ -9,10 +9,10 @@ from typing import Any
 import polars as pl
 
 from changed_runs import changed
-from flipmeter.model import Store
-from flipmeter.run.interim import Terms
+from flipmeter.ask.store import Store
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
-from flipmeter.run.record.folder import Run
+from flipmeter.run.progress import Terms
 from flipmeter.study.file import read_study
 
 HOSTILE = {

@@ -13,8 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from flipmeter.base.run_sync import Bell
-from flipmeter.model import Engine, Ledger, RayBackend, Store, World, open_backend
+from flipmeter.ask.engine import Engine
+from flipmeter.ask.family import World
+from flipmeter.ask.names import open_backend
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.ray import RayBackend
+from flipmeter.ask.store import Store
+from flipmeter.loops import Bell
 from flipmeter.run.rate import first_round, seat
 from flipmeter.study.file import read_study
 from flipmeter.study.grid import conditions, worlds

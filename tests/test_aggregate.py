@@ -13,12 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flipmeter import decide
-from flipmeter.decide import aggregate, oracle_check, weighted_sum
-from flipmeter.decide.aggregators.aggregate import aggregators
-from flipmeter.decide.aggregators.bradley_terry import log_strengths
+from flipmeter import stats
+from flipmeter.errors import Problem
+from flipmeter.pipelines.aggregate import (
+    aggregate,
+    aggregators,
+    log_strengths,
+    oracle_check,
+    weighted_sum,
+)
 from flipmeter.registry import OURS
-from flipmeter.types import Mode, Problem
+from flipmeter.types import Mode
 from naive_aggregators import NAIVE
 
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -164,7 +169,7 @@ def test_what_the_recommended_forms_mend_shows_under_noise() -> None:
 
 
 def test_every_built_in_aggregator_has_a_naive_twin_and_a_function() -> None:
-    unsorted = [name for name in built_in if name not in NAIVE or not hasattr(decide, name)]
+    unsorted = [name for name in built_in if name not in NAIVE or not hasattr(stats, name)]
     assert not unsorted, f"write twins in tests/naive_aggregators.py and export: {unsorted}"
 
 
@@ -255,7 +260,7 @@ def test_an_item_gets_the_same_class_alone_as_among_others(
 @every_mode
 def test_the_function_and_the_name_say_the_same(name: str, mode: Mode) -> None:
     outcomes, labels, _ = noisy(60)
-    function: Callable[..., Ints] = getattr(decide, name)
+    function: Callable[..., Ints] = getattr(stats, name)
     found = function(outcomes, labels, 5, mode=mode)
     assert found.tolist() == aggregate(name, outcomes, labels, 5, mode=mode).ranks.tolist()
 

@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from flipmeter.decide import bradley_terry
-from flipmeter.decide.aggregators.bradley_terry import PRIOR, anchored_strengths
-from flipmeter.decide.aggregators.outcomes import Comparisons
+from flipmeter.pipelines.aggregate import PRIOR, Comparisons, anchored_strengths, bradley_terry
 from naive_aggregators import game_matrix
 
 LABELS = [1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5]

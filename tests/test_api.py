@@ -13,7 +13,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import flipmeter as fm
-from flipmeter.types import Problem
+from flipmeter.errors import Problem
 
 Cli = Callable[..., tuple[int, str, str]]
 

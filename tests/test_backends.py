@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from conftest import Cli
-from flipmeter.model import Backend, Family, Store, World, backends, find_prices, stated
-from flipmeter.model.backends.family import family_of
-from flipmeter.model.endpoints import base_url_of
+from flipmeter.ask.backend import Backend
+from flipmeter.ask.capabilities import stated
+from flipmeter.ask.endpoints import base_url_of
+from flipmeter.ask.family import Family, World, backends, family_of
+from flipmeter.ask.prices import find_prices
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
 from flipmeter.run.batch import export_batch
 from flipmeter.study.file import read_study
-from flipmeter.types import Model, Problem, Reply, Request
+from flipmeter.types import Model, Reply, Request
 
 STUDY = {
     "name": "new",

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from flipmeter.decide import Asked
-from flipmeter.decide.pipelines.pipeline import Heard, Traits, pipelines, unheard
-from flipmeter.model import Store
-from flipmeter.model.batch.files import BatchEntry, read_batch, read_results, write_batch
-from flipmeter.model.wires.chat_wire import ChatWire
+from flipmeter.ask.batch import BatchEntry, read_batch, read_results, write_batch
+from flipmeter.ask.store import Store
+from flipmeter.ask.wires import ChatWire
+from flipmeter.errors import Problem
+from flipmeter.pipelines.pipeline import Asked, Heard, Traits, pipelines, unheard
 from flipmeter.run.batch import Exported, export_batch, import_batch
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
-from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
-from flipmeter.types import Ask, Decision, Mode, Problem, Request
+from flipmeter.types import Ask, Decision, Mode, Request
 from misbehaving import KEY, MODEL, Server, answer, fails, question, rates, serving
 
 Cli = Callable[..., tuple[int, str, str]]

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 import strict_vendors
-from flipmeter.model import Store
-from flipmeter.model.batch.files import MANIFEST, batch_files, forms_in, read_batch, read_results
-from flipmeter.model.batch.forms import FORMS
+from flipmeter.ask.batch import FORMS, MANIFEST, batch_files, forms_in, read_batch, read_results
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
 from flipmeter.run.batch import export_batch, import_batch
 from flipmeter.run.perform import perform
 from flipmeter.study.file import Study, read_study
-from flipmeter.types import Problem
 
 Answer = Callable[[dict[str, Any]], tuple[int, dict[str, Any]]]
 KEYS = {

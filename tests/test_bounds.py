@@ -18,24 +18,28 @@ import pytest
 
 from bounded import CPU_SECONDS, bounded
 from conftest import Cli
-from flipmeter.base.files import reading_limits
-from flipmeter.base.files.footer import _unpacked, check_parquet
+from flipmeter import documents as reading_limits
+from flipmeter.ask.prices import read_prices
+from flipmeter.ask.store import Store
 from flipmeter.bridge.logs import open_log
+from flipmeter.choose.card import EstimateEntry, read_card
+from flipmeter.choose.gate import read_gate
 from flipmeter.data.files import load_file
-from flipmeter.measure import Limit, hold_limits, phase0_table, verdict, wilson
-from flipmeter.model import Store
-from flipmeter.model.prices import read_prices
-from flipmeter.parse import extraction
-from flipmeter.parse.extraction import check as check_extract
-from flipmeter.parse.extraction import extract
+from flipmeter.errors import Problem
+from flipmeter.parquet import _unpacked, check_parquet
+from flipmeter.prompt import parsing as extraction
+from flipmeter.prompt.parsing import check as check_extract
+from flipmeter.prompt.parsing import extract
 from flipmeter.prompt.template import Listed, Template
-from flipmeter.run.record.generation import FORMAT
-from flipmeter.run.record.received import check_table
-from flipmeter.run.tables.predictions import read_predictions
-from flipmeter.ship.card import EstimateEntry, read_card
-from flipmeter.ship.gate import read_gate
+from flipmeter.run.generation import FORMAT
+from flipmeter.run.predictions import read_predictions
+from flipmeter.run.received import check_table
+from flipmeter.stats.conclude import verdict
+from flipmeter.stats.estimates import phase0_table
+from flipmeter.stats.formulas import wilson
+from flipmeter.stats.limits import Limit, hold_limits
 from flipmeter.study.file import read_study
-from flipmeter.types import Extract, Item, Label, Problem, Scale, Task
+from flipmeter.types import Extract, Item, Label, Scale, Task
 from report_runs import simulated
 
 Write = Callable[[str, str], Path]

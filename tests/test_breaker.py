@@ -13,12 +13,14 @@ import pytest
 import yaml
 
 from conftest import Cli
+from flipmeter.ask.backend import Backend
+from flipmeter.ask.engine import Engine
+from flipmeter.ask.pool import PROBES, ROW, Ledger
+from flipmeter.ask.store import Store
+from flipmeter.choose.card import write_card
+from flipmeter.choose.select import select
 from flipmeter.errors import Outage, Retry
-from flipmeter.model import Backend, Engine, Ledger, Store
-from flipmeter.model.engine.breaker import PROBES, ROW
-from flipmeter.run.record.folder import Run
-from flipmeter.ship.card import write_card
-from flipmeter.ship.select import select
+from flipmeter.run.folder import Run
 from flipmeter.types import Reply, Request
 from misbehaving import Behaviour, fails, rates, receipt, resets, run_at_once, says, serving
 from misbehaving import tidy as tidy

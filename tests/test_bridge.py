@@ -17,17 +17,19 @@ import polars as pl
 import pytest
 
 from conftest import Cli
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.store import Store
 from flipmeter.bridge.logs import import_log, open_log
 from flipmeter.bridge.samples import ANYBODY, extract_of, figures, offered, questions
-from flipmeter.measure import measure
-from flipmeter.model import Ledger, Store
-from flipmeter.parse import parse
+from flipmeter.errors import Problem
+from flipmeter.prompt.parsing import parse
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import writer
-from flipmeter.run.record.folder import Run
+from flipmeter.stats.estimates import measure
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Ask, Problem, Reply
+from flipmeter.types import Ask, Reply
 from misbehaving import Behaviour, Server, answer, receipt, says, serving
 from test_decimals import essays
 from test_option_order import questions as option_questions

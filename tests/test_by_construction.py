@@ -10,12 +10,14 @@ import polars as pl
 import pytest
 
 import flipmeter as fm
-from flipmeter.measure import judge, measure
-from flipmeter.measure.inference import Row, verdict, verdicts
-from flipmeter.measure.inference.headlines import headlines
-from flipmeter.measure.panel.panel import compared
-from flipmeter.measure.panel.reading import read_panel
-from flipmeter.probe import contrasts_of
+from flipmeter.prompt.probes import contrasts_of
+from flipmeter.stats.blocks import Row
+from flipmeter.stats.conclude import verdict, verdicts
+from flipmeter.stats.estimates import measure
+from flipmeter.stats.judge import judge
+from flipmeter.stats.panel import compared
+from flipmeter.stats.reading import read_panel
+from flipmeter.stats.verdict import headlines
 
 (P1,) = contrasts_of(["label_order"])
 Done = Callable[..., fm.Run]

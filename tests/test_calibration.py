@@ -7,13 +7,18 @@ import asyncio
 import polars as pl
 import pytest
 
-from flipmeter.measure import measure, verdicts
-from flipmeter.model import Engine, Store, World, latents, open_backend
-from flipmeter.model.backends.sim.tilts import sim_spec
-from flipmeter.probe import expand, probes
-from flipmeter.prompt import unshown
+from flipmeter.ask.engine import Engine
+from flipmeter.ask.family import World
+from flipmeter.ask.names import open_backend
+from flipmeter.ask.sim import latents
+from flipmeter.ask.store import Store
+from flipmeter.ask.tilts import sim_spec
+from flipmeter.prompt.pointwise import unshown
+from flipmeter.prompt.probes import expand, probes
 from flipmeter.run.rate import rate
-from flipmeter.run.record.rows import decision_table
+from flipmeter.run.rows import decision_table
+from flipmeter.stats.estimates import measure
+from flipmeter.stats.judge import verdicts
 from flipmeter.types import Condition, Item, Model, Rater, Scale, Style, Task
 from planted_flips import Positions, predict_flip_rate
 

@@ -7,12 +7,16 @@ import asyncio
 import polars as pl
 import pytest
 
-from flipmeter.data.exchangeable import option_places, read_exchange
-from flipmeter.measure import measure
-from flipmeter.model import Engine, Store, World, open_backend, worth_of
-from flipmeter.probe import contrasts_of, expand, shown_in
+from flipmeter.ask.engine import Engine
+from flipmeter.ask.family import World
+from flipmeter.ask.names import open_backend
+from flipmeter.ask.sim import worth_of
+from flipmeter.ask.store import Store
+from flipmeter.data.places import option_places, read_exchange
+from flipmeter.prompt.probes import contrasts_of, expand, shown_in
 from flipmeter.run.rate import rate
-from flipmeter.run.record.rows import decision_table
+from flipmeter.run.rows import decision_table
+from flipmeter.stats.estimates import measure
 from flipmeter.types import Condition, Item, Model, Rater, Scale, Style, Task
 
 N_LARGE, N_SMALL, DRAWS = 3_000, 60, 60

@@ -13,28 +13,28 @@ from typing import Any
 import pytest
 
 from fake_endpoint import open_for_words, serve
-from flipmeter.errors import OutOfBudget
-from flipmeter.model import (
+from flipmeter.ask.backend import Capability
+from flipmeter.ask.capabilities import (
     CAPABILITIES,
-    Budget,
-    Capability,
     Examination,
-    HttpBackend,
-    Ledger,
-    Store,
     check_scored,
     examine,
     needs,
-    open_backend,
     stated,
 )
-from flipmeter.run.fallbacks import adapted, recall
+from flipmeter.ask.http import HttpBackend
+from flipmeter.ask.limits import Budget
+from flipmeter.ask.names import open_backend
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.store import Store
+from flipmeter.errors import OutOfBudget, Problem
+from flipmeter.run.conditions import adapted, recall
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
 from flipmeter.run.preview import preview
-from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Decoding, Message, Model, Problem, Request, Script
+from flipmeter.types import Decoding, Message, Model, Request, Script
 from misbehaving import (
     KEY,
     MODEL,

@@ -20,15 +20,16 @@ from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
 from changed_runs import changed
-from flipmeter.measure import Limit, hold_limits, verdicts
-from flipmeter.measure.inference.limits import hold_mean, hold_share
-from flipmeter.model import Store
-from flipmeter.report.claims import claims_junit, claims_markdown
+from flipmeter.ask.store import Store
+from flipmeter.choose.gate import Checked, check, read_gate
+from flipmeter.choose.tables import claims_junit, claims_markdown
+from flipmeter.errors import Problem
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
-from flipmeter.run.record.folder import Run
-from flipmeter.ship.gate import Checked, check, read_gate
+from flipmeter.stats.judge import verdicts
+from flipmeter.stats.limits import Limit, hold_limits, hold_mean, hold_share
 from flipmeter.study.file import read_study
-from flipmeter.types import Contrast, Problem
+from flipmeter.types import Contrast
 from hand_made import group
 
 Write = Callable[[str, str], Path]

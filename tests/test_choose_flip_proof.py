@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 import flipmeter as fm
+from flipmeter.choose.card import read_card
+from flipmeter.choose.factors import flip_proof
 from flipmeter.cli import app
-from flipmeter.ship.card import read_card
-from flipmeter.ship.flip_proof import flip_proof
+from flipmeter.errors import Problem
 from flipmeter.study.grid import world
-from flipmeter.types import Problem
 
 LIKES_FIRST = "sim/first-slot?strength=3"
 
@@ -105,7 +105,7 @@ def test_what_no_pipeline_rules_out_is_a_problem() -> None:
 
 
 def test_a_flip_proof_classifier_predicts_with_probabilities(tmp_path: Path) -> None:
-    from flipmeter.data import load
+    from flipmeter.data.load import load
 
     dataset = load("reviews")
     texts = [item.text for item in dataset.test[:30]]

@@ -25,13 +25,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 import flipmeter
 from flipmeter import OrdinalClassifier
-from flipmeter.data import load
-from flipmeter.errors import OutOfBudget
-from flipmeter.model import Store
-from flipmeter.ship.card import read_card, write_card
-from flipmeter.ship.select import select
+from flipmeter.ask.store import Store
+from flipmeter.choose.card import read_card, write_card
+from flipmeter.choose.select import select
+from flipmeter.data.load import load
+from flipmeter.errors import OutOfBudget, Problem
 from flipmeter.study.grid import world
-from flipmeter.types import Problem
 from misbehaving import Behaviour, answer, fails, says, serving
 from report_runs import simulated
 

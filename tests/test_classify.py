@@ -21,16 +21,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import Cli
-from flipmeter.base.problem import Incomplete
-from flipmeter.data import load
+from flipmeter.ask.limits import Budget
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.store import Store
+from flipmeter.choose.card import Card, read_card, write_card
+from flipmeter.choose.classify import COLUMNS, Job, LabelCounts, classify
+from flipmeter.choose.select import select
+from flipmeter.data.load import load
 from flipmeter.data.tables import stream_rows
-from flipmeter.model import Budget, Ledger, Store
-from flipmeter.run.interim import Terms
-from flipmeter.ship.card import Card, read_card, write_card
-from flipmeter.ship.classify import COLUMNS, Job, LabelCounts, classify
-from flipmeter.ship.select import select
+from flipmeter.errors import Incomplete, Problem
+from flipmeter.run.progress import Terms
 from flipmeter.study.entries import ModelEntry, PriceEntry
-from flipmeter.types import Problem, Reply, Request
+from flipmeter.types import Reply, Request
 from forked import Forked
 from misbehaving import Behaviour, answer, fails, says, serving
 from report_runs import simulated

@@ -14,10 +14,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.store import Store
 from flipmeter.cli import VERBS, about
-from flipmeter.model import Ledger, Store
+from flipmeter.run.folder import Run
 from flipmeter.run.progress import Meter
-from flipmeter.run.record.folder import Run
 from flipmeter.types import Message, Reply, Request, Script
 from forked import CONSOLE, Forked
 

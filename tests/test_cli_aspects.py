@@ -10,9 +10,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from flipmeter.model import Store
+from flipmeter.ask.store import Store
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
-from flipmeter.run.record.folder import Run
 from flipmeter.study.file import read_study
 
 Cli = Callable[..., tuple[int, str, str]]

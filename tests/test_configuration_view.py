@@ -13,13 +13,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from flipmeter.report.findings import Findings
-from flipmeter.report.page import CHART, asset, configurations, render_page
-from flipmeter.report.page.configurations import configuration_views
-from flipmeter.run.record.folder import Run
-from flipmeter.run.results.gather import gather
-from flipmeter.ship.choices import findings
-from flipmeter.ship.select import ALL, Selection, select
+from flipmeter.choose.select import ALL, Selection, select
+from flipmeter.run.folder import Run
+from flipmeter.show.findings import Findings
+from flipmeter.show.gather import gather
+from flipmeter.show.next_steps import findings
+from flipmeter.show.page import CHART, asset, configurations, render_page
+from flipmeter.show.page.configurations import configuration_views
 from read_html import Page
 from report_runs import simulated
 

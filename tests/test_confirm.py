@@ -11,17 +11,17 @@ import pytest
 import yaml
 
 from conftest import Cli
-from flipmeter.data import item_digest
-from flipmeter.measure.inference.words import Word, overall
-from flipmeter.model import Store
+from flipmeter.ask.store import Store
+from flipmeter.choose.card import Card, read_card, write_card
+from flipmeter.choose.confirm import confirm, unseen
+from flipmeter.choose.select import select
+from flipmeter.data.labels import item_digest
+from flipmeter.errors import Problem
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
-from flipmeter.run.record.folder import Run
-from flipmeter.run.record.rows import read_item
-from flipmeter.ship.card import Card, read_card, write_card
-from flipmeter.ship.confirm import confirm, unseen
-from flipmeter.ship.select import select
+from flipmeter.run.rows import read_item
+from flipmeter.stats.verdict import Word, overall
 from flipmeter.study.file import read_study
-from flipmeter.types import Problem
 
 TILTED = "sim/first-slot?strength=3"
 CLASSES = ("low", "mid", "high")

@@ -9,15 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flipmeter.measure.inference.sequential.boundaries import (
-    Stop,
-    boundaries,
-    looks_of,
-    needed_most,
-    operating,
-    watch,
-)
-from flipmeter.types import Problem
+from flipmeter.errors import Problem
+from flipmeter.stats.sequential import Stop, boundaries, looks_of, needed_most, operating, watch
 
 PLAN = looks_of(50, 200)
 

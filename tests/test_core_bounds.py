@@ -9,24 +9,22 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from flipmeter.measure.inference.bounds import (
+from flipmeter.errors import Problem
+from flipmeter.stats.bounds import (
     bounded_mean,
     bounded_share,
+    fewest,
     mean_p,
     mean_upper,
-    share_p,
-)
-from flipmeter.measure.inference.chosen import is_unreadable, simultaneous
-from flipmeter.measure.inference.needed import (
-    fewest,
     needed_above,
     needed_below,
     needed_mean_below,
     needed_real,
+    share_p,
 )
-from flipmeter.measure.inference.sequential.bets import mean_bounds, mean_evidence, share_evidence
-from flipmeter.measure.panel.checked import Floats
-from flipmeter.types import Problem
+from flipmeter.stats.chosen import is_unreadable, simultaneous
+from flipmeter.stats.groups import Floats
+from flipmeter.stats.sequential import mean_bounds, mean_evidence, share_evidence
 from on_arrays import allowed_flips
 from planted_replies import flips
 

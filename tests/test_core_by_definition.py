@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from flipmeter.measure import Verdict, verdict
+from flipmeter.stats.conclude import verdict
+from flipmeter.stats.verdict import Verdict
 from naive_verdict import NOT_ASKED, Naive, Table, naive_verdict
 
 TABLES = int(os.environ.get("FLIPMETER_TABLES", "80"))

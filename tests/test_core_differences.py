@@ -7,8 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from flipmeter.measure.effects.measured_items import MeasuredItems, Measurer, combined
-from flipmeter.measure.inference.differences import (
+from flipmeter.stats.differences import (
     DECISIVE,
     Influences,
     average_ends,
@@ -17,7 +16,8 @@ from flipmeter.measure.inference.differences import (
     reasons,
     student_ends,
 )
-from flipmeter.measure.panel.checked import Booleans, Floats, Ints
+from flipmeter.stats.groups import Booleans, Floats, Ints
+from flipmeter.stats.measured_items import MeasuredItems, Measurer, combined
 
 MEASURER = Measurer("recommended", ["P1"])
 

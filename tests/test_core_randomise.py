@@ -10,18 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from flipmeter.measure.inference import Row, verdict
-from flipmeter.measure.inference.blocks import read_blocks
-from flipmeter.measure.inference.randomisation.randomise import (
-    EffectTest,
-    _bundled,
-    _looked_up,
-    evidence,
-    find_units,
-)
-from flipmeter.measure.inference.randomisation.shapes import shape_of
-from flipmeter.measure.inference.randomisation.tails import exact_tail
-from flipmeter.measure.panel.checked import Ints
+from flipmeter.stats.blocks import Row, read_blocks
+from flipmeter.stats.conclude import verdict
+from flipmeter.stats.exchanges import exact_tail, shape_of
+from flipmeter.stats.groups import Ints
+from flipmeter.stats.randomise import EffectTest, _bundle_units, _looked_up, evidence, find_units
 from naive_verdict import Table, p_value
 
 Block = tuple[int, ...]
@@ -131,7 +124,7 @@ def test_p_does_not_depend_on_the_chunks_that_draws_are_made_in(
 ) -> None:
     blocks, clusters = seen(30), list(range(30))
     whole = evidence_of(blocks, clusters, draws=500)
-    monkeypatch.setattr("flipmeter.measure.inference.randomisation.randomise.CHUNK", 64 * 100)
+    monkeypatch.setattr("flipmeter.stats.randomise.CHUNK", 64 * 100)
     parts = evidence_of(blocks, clusters, draws=500)
     assert parts.p == pytest.approx(whole.p, abs=0.1)
 
@@ -241,7 +234,7 @@ def test_sums_of_many_units_are_those_of_one_after_the_other(n_ways: int, n_kind
     rng = np.random.default_rng(n_ways)
     kinds = rng.normal(size=(n_kinds, n_ways, 3)) / 3
     table = kinds[np.sort(rng.permutation(960) % n_kinds)]
-    bundles = _bundled(table)
+    bundles = _bundle_units(table)
     size = 960 // len(bundles.of)
     assert len(bundles.outcomes) <= min(2 * n_kinds, 960 // size)
     picked = rng.integers(0, n_ways, (960, 7), dtype=np.uint16)

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from flipmeter.measure.inference import Finding, Row, Verdict, not_identified, verdict, verdicts
-from flipmeter.measure.inference.blocks import as_ranks, placed, read_blocks, shown_alike
-from flipmeter.measure.inference.sizes import excess_p
-from flipmeter.measure.inference.words import percent
-from flipmeter.measure.panel.checked import Ints
-from flipmeter.types import Problem
+from flipmeter.errors import Problem
+from flipmeter.stats.blocks import Row, as_ranks, placed, read_blocks, shown_alike
+from flipmeter.stats.conclude import verdict, verdicts
+from flipmeter.stats.groups import Ints
+from flipmeter.stats.sizes import excess_p
+from flipmeter.stats.verdict import Finding, Verdict, not_identified, percent
 from planted_replies import flips, pairs_of, replies
 
 

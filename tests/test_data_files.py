@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.data import load, load_file
+from flipmeter.data.files import load_file
+from flipmeter.data.load import load
 from flipmeter.data.tables import read_table
-from flipmeter.types import Dataset, Problem, Scale, Task
+from flipmeter.errors import Problem
+from flipmeter.types import Dataset, Scale, Task
 
 LEVELS = ["low", "medium", "high"]
 GOOD = "text,label\nprinter on fire,high\nnew mouse please,low\nscreen flickers,medium\n"

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from flipmeter.data import load
-from flipmeter.data.hub import load_hub
-from flipmeter.types import Problem
+from flipmeter.data.load import load, load_hub
+from flipmeter.errors import Problem
 
 NAMES = ["low", "medium", "high"]
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.base.chance import shuffled
-from flipmeter.data import Sample, sample
-from flipmeter.types import Dataset, Item, Problem, Scale, Task
+from flipmeter.chance import shuffled
+from flipmeter.data.sampling import Sample, sample
+from flipmeter.errors import Problem
+from flipmeter.types import Dataset, Item, Scale, Task
 
 NAMES = ("low", "medium", "high")
 seeds = st.integers(0, 2**64)
@@ -210,5 +211,5 @@ def test_a_bad_option_is_an_error(options: dict[str, object], message: str) -> N
 
 
 def test_things_that_are_drawn_alike_are_sorted_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flipmeter.base.chance.draw", lambda *key: len(key[-1]) / 9)
+    monkeypatch.setattr("flipmeter.chance.draw", lambda *key: len(key[-1]) / 9)
     assert shuffled(["bb", "b", "aa", "a"], name=str) == ("a", "b", "aa", "bb")

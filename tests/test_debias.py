@@ -15,29 +15,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.decide import (
+from flipmeter.errors import Problem
+from flipmeter.pipelines import averaging
+from flipmeter.pipelines import averaging as priors
+from flipmeter.pipelines.averaging import (
     NULL_TEXTS,
-    average_probabilities,
-    average_ranks,
-    choose,
-    debiasers,
-    median_ranks,
-)
-from flipmeter.decide.debiasers import averaging, priors
-from flipmeter.decide.debiasers.priors import (
     PAPER_NULL_TEXTS,
     Prior,
+    average_probabilities,
+    average_ranks,
     batch_prior,
+    choose,
     contextual_prior,
     divide,
+    median_ranks,
     pride_cyclic_prior,
     pride_odd_prior,
     pride_paper_prior,
     pseudo_texts,
 )
-from flipmeter.decide.spaces import by_class, ranks_at, rotations
+from flipmeter.pipelines.corrections import debiasers
+from flipmeter.pipelines.symmetries import by_class, ranks_at, rotations
 from flipmeter.registry import OURS
-from flipmeter.types import Problem, View
+from flipmeter.types import View
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -19,38 +19,26 @@ from rich.console import Console
 
 import flipmeter as fm
 from conftest import Cli
-from flipmeter.data import load
-from flipmeter.measure import verdict
-from flipmeter.measure.inference.blocks import Row
-from flipmeter.measure.inference.conclude import verdicts
-from flipmeter.model import Store
-from flipmeter.parse import parse
-from flipmeter.probe import contrasts_of
-from flipmeter.report.page import render_page
-from flipmeter.report.sentences import lean_text
-from flipmeter.run.interim import Terms
+from flipmeter.ask.store import Store
+from flipmeter.data.load import load
+from flipmeter.errors import Problem
+from flipmeter.prompt.parsing import parse
+from flipmeter.prompt.probes import contrasts_of
 from flipmeter.run.perform import perform
+from flipmeter.run.progress import Terms
 from flipmeter.run.rate import writer
-from flipmeter.run.record.received import check_table
-from flipmeter.run.record.rows import DECISION
-from flipmeter.run.results.aspects import aspects_of
-from flipmeter.run.results.gather import differences, flips_of, gather
-from flipmeter.run.results.item_grid import Sought
-from flipmeter.run.results.summary import summary
+from flipmeter.run.received import check_table
+from flipmeter.run.rows import DECISION
+from flipmeter.show.gather import aspects_of, differences, flips_of, gather, summary
+from flipmeter.show.item_grid import Sought
+from flipmeter.show.page import render_page
+from flipmeter.show.sentences import lean_text
+from flipmeter.show.view.flip_pages import Flips
+from flipmeter.stats.blocks import Row
+from flipmeter.stats.conclude import verdict, verdicts
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions, contrasts_in
-from flipmeter.types import (
-    Ask,
-    Extract,
-    Message,
-    Problem,
-    Prompt,
-    Reply,
-    Scale,
-    Script,
-    Span,
-)
-from flipmeter.view.flip_pages import Flips
+from flipmeter.types import Ask, Extract, Message, Prompt, Reply, Scale, Script, Span
 from naive_verdict import Table, naive_verdict
 from test_core_by_definition import as_core, random_table
 

@@ -12,16 +12,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.data import load, merge
-from flipmeter.data.cardinality import merging_of
+from flipmeter.ask.store import Store
+from flipmeter.data.load import load
+from flipmeter.data.sampling import merge, merging_of
 from flipmeter.design import cell_name, factorial, levels_of, parse_cell
-from flipmeter.model import Store
+from flipmeter.errors import Problem
 from flipmeter.run.perform import perform
-from flipmeter.run.results.single_items import flipped_pair, views_of_item
-from flipmeter.study.draws import draw_sample, merged_for
+from flipmeter.show.flipped_items import flipped_pair, views_of_item
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Condition, Problem, Scale, Style
+from flipmeter.study.sizes import draw_sample, merged_for
+from flipmeter.types import Condition, Scale, Style
 
 SMALL: dict[str, Any] = {"models": ["sim/honest"], "datasets": ["reviews"], "test_size": 50}
 FIVE = Scale(("very negative", "negative", "neutral", "positive", "very positive"))

@@ -12,11 +12,11 @@ import pytest
 
 import flipmeter as fm
 from conftest import Cli
-from flipmeter.model import Store, identity_of
-from flipmeter.model.backends.response import Trouble
-from flipmeter.model.names import params_for
-from flipmeter.model.wires.chat_wire import ChatWire
-from flipmeter.model.wires.corrections import corrected, correction_in, with_correction
+from flipmeter.ask.dialect import corrected, correction_in, with_correction
+from flipmeter.ask.names import identity_of, params_for
+from flipmeter.ask.response import Trouble
+from flipmeter.ask.store import Store
+from flipmeter.ask.wires import ChatWire
 from flipmeter.types import Decoding, Model
 from strict_vendors import Answer, Vendor, chat, openai, openai_error, vendor
 

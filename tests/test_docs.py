@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from flipmeter import types
-from flipmeter.data import datasets
-from flipmeter.probe import probes
-from flipmeter.probe.probes import natural
-from flipmeter.prompt import clarities, factors, label_formats, moods
+from flipmeter.data.catalog import datasets
+from flipmeter.prompt.levels import clarities, factors, label_formats, moods
 from flipmeter.prompt.pointwise import render
+from flipmeter.prompt.probes import natural, probes
 from flipmeter.types import FAULTS, Item, Style, View
 
 ROOT = Path(__file__).parents[1]

@@ -17,9 +17,9 @@ import pytest
 import yaml
 
 import flipmeter as fm
-from flipmeter.base import drain
-from flipmeter.model import Store
-from flipmeter.run.record.folder import Run
+from flipmeter import drain
+from flipmeter.ask.store import Store
+from flipmeter.run.folder import Run
 from forked import Forked
 from misbehaving import Behaviour, Server, never_ends, rates, serving
 from misbehaving import tidy as tidy
@@ -137,7 +137,7 @@ def test_signals_that_come_together_are_one(tmp_path: Path) -> None:
 
 
 def test_what_is_under_way_is_not_waited_for_without_end(tmp_path: Path) -> None:
-    hurry = f"import flipmeter.model.engine.pool as p; p.GRACE = 0.3; {COMMAND}"
+    hurry = f"import flipmeter.ask.pool as p; p.GRACE = 0.3; {COMMAND}"
     with serving(lambda body: rates(body) if len(server.bodies) < 30 else never_ends) as server:
         slow = study_in(tmp_path, server.url).model_dump(mode="json")
         slow["models"][0]["timeout"] = 600

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, Cli
-from flipmeter.model import Store, merge
+from flipmeter.ask.merge import merge
+from flipmeter.ask.store import Store
 from flipmeter.study.file import read_study
 
 FOLDER = ROOT / "studies" / "evidence"

@@ -71,7 +71,7 @@ def test_importing_flipmeter_loads_no_plug_in(place: Path) -> None:
     done = python(
         place,
         "-c",
-        "import sys, flipmeter.cli.list, flipmeter.run.perform, flipmeter.view.server\n"
+        "import sys, flipmeter.cli.list, flipmeter.run.perform, flipmeter.show.view.server\n"
         "sys.exit('flipmeter_example' in sys.modules)",
     )
     assert done.returncode == 0, done.stderr

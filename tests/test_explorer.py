@@ -21,16 +21,16 @@ from scipy.stats import hypergeom
 
 from changed_runs import changed
 from flipmeter.data.files import load_file
-from flipmeter.measure import Parts
-from flipmeter.measure.inference.slices import exchange_p, slice_rates
-from flipmeter.measure.statistics.formulas import holm
-from flipmeter.report.page.strips import MOST_LINES, NOT_ASKED, DrawnClasses, picture
-from flipmeter.report.page.texts import compare
-from flipmeter.run.record.folder import Run
-from flipmeter.run.results.item_columns import GOLD, LENGTH, item_columns
-from flipmeter.run.results.item_grid import ORDERS, PAGE, ItemGrid, Sought
-from flipmeter.types import Problem, Scale, Span
-from flipmeter.view.flip_pages import Flips
+from flipmeter.errors import Problem
+from flipmeter.run.folder import Run
+from flipmeter.show.item_grid import GOLD, LENGTH, ORDERS, PAGE, ItemGrid, Sought, item_columns
+from flipmeter.show.page.draw import MOST_LINES, NOT_ASKED, DrawnClasses, picture
+from flipmeter.show.page.markup import compare
+from flipmeter.show.view.flip_pages import Flips
+from flipmeter.stats.differences import exchange_p, slice_rates
+from flipmeter.stats.formulas import holm
+from flipmeter.stats.reading import Parts
+from flipmeter.types import Scale, Span
 from read_html import Page
 from report_runs import HOSTILE, hostile, simulated
 from test_view import Answer, naive_flips, served, unread
@@ -89,7 +89,7 @@ def test_items_are_counted_rater_by_rater_where_decisions_are_many(
     grid: ItemGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = grid.found(Sought())
-    monkeypatch.setattr("flipmeter.run.results.item_grid.TOGETHER", 1)
+    monkeypatch.setattr("flipmeter.show.item_grid.TOGETHER", 1)
     assert len(list(Parts(grid.decisions, 1))) > 1
     assert_frame_equal(ItemGrid(grid.run).found(Sought()), whole)
 

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.model import Store
-from flipmeter.parse import parse
-from flipmeter.parse.extraction import extract, read_path
-from flipmeter.probe.probes import natural
-from flipmeter.run.interim import Terms
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
+from flipmeter.prompt.parsing import extract, parse, read_path
+from flipmeter.prompt.probes import natural
 from flipmeter.run.perform import perform
+from flipmeter.run.progress import Terms
 from flipmeter.study.file import read_study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Extract, Head, Problem, Prompt, Reply, Script
+from flipmeter.types import Extract, Head, Prompt, Reply, Script
 
 TEN = Prompt(Script(Head(), ""), tuple(str(n) for n in range(11)), natural(11))
 LABEL = Extract(json="$.label")

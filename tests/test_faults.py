@@ -21,14 +21,14 @@ import pytest
 import yaml
 
 import forked
+from flipmeter.ask.pool import PERSISTENCE, Ledger
+from flipmeter.ask.store import Store
 from flipmeter.cli.asking import resumable
-from flipmeter.model import Ledger, Store
-from flipmeter.model.engine.pool import PERSISTENCE
-from flipmeter.run.interim import Terms
+from flipmeter.errors import Problem
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
-from flipmeter.run.record.folder import Run
+from flipmeter.run.progress import Terms
 from flipmeter.study.file import Study, read_study
-from flipmeter.types import Problem
 from forked import Forked
 from misbehaving import (
     KEY,

@@ -14,9 +14,11 @@ import polars as pl
 import pytest
 
 import flipmeter as fm
-from flipmeter.measure import verdict, verdicts
-from flipmeter.measure.panel.reading import read_panel
-from flipmeter.report import failures_line, finding_lines
+from flipmeter.show.estimate_tables import failures_line
+from flipmeter.show.sentences import finding_lines
+from flipmeter.stats.conclude import verdict
+from flipmeter.stats.judge import verdicts
+from flipmeter.stats.reading import read_panel
 from flipmeter.types import FAULTS, Contrast
 from report_runs import simulated
 

@@ -14,20 +14,19 @@ import polars as pl
 import pytest
 
 from conftest import Cli
-from flipmeter.measure import headlines, worst_first
-from flipmeter.model import Store
-from flipmeter.report.estimate_tables import beyond_text, items_text
-from flipmeter.report.findings import Findings
-from flipmeter.report.headline import Headline, plain
-from flipmeter.report.page import render_page
-from flipmeter.report.page.markup import MOST_ROWS
-from flipmeter.report.page.matrix import matrix_grid
-from flipmeter.report.page.places import residual_grids, squares
-from flipmeter.report.page.rates import forest_grid
+from flipmeter.ask.store import Store
+from flipmeter.choose.select import select
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
-from flipmeter.run.record.folder import Run
-from flipmeter.ship.choices import findings
-from flipmeter.ship.select import select
+from flipmeter.show.estimate_tables import beyond_text, items_text
+from flipmeter.show.findings import Findings
+from flipmeter.show.headline import Headline, plain
+from flipmeter.show.next_steps import findings
+from flipmeter.show.page import render_page
+from flipmeter.show.page.markup import MOST_ROWS
+from flipmeter.show.page.places import residual_grids, squares
+from flipmeter.show.page.rates import forest_grid, matrix_grid
+from flipmeter.stats.verdict import headlines, worst_first
 from flipmeter.study.file import read_study
 from read_html import Page
 from report_runs import many, simulated

@@ -14,18 +14,16 @@ from itertools import product
 
 import pytest
 
-from flipmeter.decide import open_pipeline
-from flipmeter.decide.pipelines.pipeline import Asked, Heard, Traits, pipelines, pointwise
-from flipmeter.decide.symmetries import Turns
-from flipmeter.model.backends.family import World
-from flipmeter.model.backends.sim.sim import latents, worth_of
-from flipmeter.model.backends.sim.tilts import SIMS
-from flipmeter.probe import order_demos, place_order, probes
+from flipmeter.ask.family import World
+from flipmeter.ask.sim import latents, worth_of
+from flipmeter.ask.tilts import SIMS
+from flipmeter.pipelines.pipeline import Asked, Heard, Traits, open_pipeline, pipelines, pointwise
+from flipmeter.pipelines.symmetries import Turns
+from flipmeter.prompt.probes import order_demos, place_order, probes
 from flipmeter.registry import OURS
-from flipmeter.run.declared import orbits_of
+from flipmeter.run.conditions import orbits_of
 from flipmeter.run.rate import Rating, seat
-from flipmeter.study.entries import DecodingEntry
-from flipmeter.study.raters import make_rater
+from flipmeter.study.entries import DecodingEntry, make_rater
 from flipmeter.types import (
     Ask,
     Call,

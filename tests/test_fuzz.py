@@ -24,11 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bounded import bounded
-from flipmeter.bridge.logs import open_log
-from flipmeter.data.files import load_file
-from flipmeter.data.tables import stream_rows
-from flipmeter.model import Store, merge
-from flipmeter.model.batch.files import (
+from flipmeter.ask.batch import (
     MANIFEST,
     REQUESTS,
     BatchEntry,
@@ -36,20 +32,26 @@ from flipmeter.model.batch.files import (
     read_results,
     write_batch,
 )
-from flipmeter.model.prices import read_prices
-from flipmeter.parse.extraction import check as check_extract
-from flipmeter.parse.extraction import extract
+from flipmeter.ask.merge import merge
+from flipmeter.ask.prices import read_prices
+from flipmeter.ask.store import Store
+from flipmeter.bridge.logs import open_log
+from flipmeter.choose.card import read_card, write_card
+from flipmeter.choose.gate import read_gate
+from flipmeter.choose.select import select
+from flipmeter.data.files import load_file
+from flipmeter.data.tables import stream_rows
+from flipmeter.errors import Problem
+from flipmeter.prompt.parsing import check as check_extract
+from flipmeter.prompt.parsing import extract
 from flipmeter.prompt.template import Template
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import CALLS, DECISIONS, ITEMS, _seal
+from flipmeter.run.heartbeat import PROGRESS, read_beat
 from flipmeter.run.perform import perform
-from flipmeter.run.record.folder import Run
-from flipmeter.run.record.generation import CALLS, DECISIONS, ITEMS, _seal
-from flipmeter.run.record.heartbeat import PROGRESS, read_beat
-from flipmeter.run.tables.predictions import read_predictions
-from flipmeter.ship.card import read_card, write_card
-from flipmeter.ship.gate import read_gate
-from flipmeter.ship.select import select
+from flipmeter.run.predictions import read_predictions
 from flipmeter.study.file import read_study
-from flipmeter.types import Extract, Item, Message, Problem, Reply, Request, Scale, Script, Task
+from flipmeter.types import Extract, Item, Message, Reply, Request, Scale, Script, Task
 
 FEW = 12
 EXAMPLES = int(os.environ.get("FLIPMETER_FUZZ", FEW))

@@ -19,14 +19,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flipmeter.ask.store import Store
 from flipmeter.data.guess import guess_label, guess_order, guess_text
 from flipmeter.data.tables import read_table
-from flipmeter.model import Store
+from flipmeter.errors import Problem
 from flipmeter.run.perform import perform
 from flipmeter.study.draft import draft_study
 from flipmeter.study.file import read_study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Problem
 
 Write = Callable[[str, str], Path]
 Cli = Callable[..., tuple[int, str, str]]

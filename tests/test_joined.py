@@ -12,14 +12,14 @@ import pytest
 
 from changed_runs import changed
 from conftest import Cli
-from flipmeter.model import Store
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
+from flipmeter.run.folder import Run
+from flipmeter.run.joined import joined
 from flipmeter.run.perform import perform
-from flipmeter.run.record.folder import Run
-from flipmeter.run.record.joined import joined
-from flipmeter.run.results.gather import gather
-from flipmeter.ship.next_steps import next_steps
+from flipmeter.show.gather import gather
+from flipmeter.show.next_steps import next_steps
 from flipmeter.study.file import read_study
-from flipmeter.types import Problem
 
 TILTED, NOISY = "sim/first-slot?strength=2", "sim/noisy"
 Do = Callable[..., Run]

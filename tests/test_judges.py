@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from flipmeter.model import Store
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import writer
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Ask, Problem
+from flipmeter.types import Ask
 
 Write = Callable[[str, str], Path]
 PAIRS = "q,a,grade\n" + "".join(

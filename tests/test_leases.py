@@ -16,13 +16,15 @@ from typing import Any
 import pytest
 import yaml
 
-from flipmeter.base.process import ProcessName, this_process
-from flipmeter.model import Engine, Ledger, Store
-from flipmeter.model.engine import engine
-from flipmeter.model.store import leases
-from flipmeter.model.store.leases import Leases
-from flipmeter.run.record.folder import Run
-from flipmeter.types import Problem, Reply, Request
+from flipmeter.ask import engine, leases
+from flipmeter.ask.engine import Engine
+from flipmeter.ask.leases import Leases
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
+from flipmeter.process import ProcessName, this_process
+from flipmeter.run.folder import Run
+from flipmeter.types import Reply, Request
 from forked import Forked
 from misbehaving import Behaviour, client, question, rates, receipt, says, serving
 from misbehaving import tidy as tidy

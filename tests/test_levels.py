@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from flipmeter.parse import parse
-from flipmeter.probe.probes import natural, reversed_order
-from flipmeter.prompt import factors
+from flipmeter.errors import Problem
+from flipmeter.prompt.levels import factors
+from flipmeter.prompt.parsing import parse
 from flipmeter.prompt.pointwise import render
+from flipmeter.prompt.probes import natural, reversed_order
 from flipmeter.registry import Registry
-from flipmeter.types import Item, Problem, Prompt, Reply, Scale, Style, Task, View
+from flipmeter.types import Item, Prompt, Reply, Scale, Style, Task, View
 
 LEVELS = [(factor, level) for factor, registry in factors.items() for level in registry]
 every_level = pytest.mark.parametrize(

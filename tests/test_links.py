@@ -15,8 +15,8 @@ import flipmeter
 import forked
 from conftest import Cli
 from flipmeter import Problem, Run, Study, read_study
-from flipmeter.base.files.fetch import in_cache
-from flipmeter.ship.card import write_card
+from flipmeter.choose.card import write_card
+from flipmeter.fetch import in_cache
 
 STUDY = {
     "name": "theirs",
@@ -343,34 +343,34 @@ OURS = {"write_text"}
 MODE = re.compile(r"[rwaxbt+]*[wax+][rwaxbt+]*")
 DOORS = {
     (
-        "model/store/store.py",
+        "ask/store.py",
         "sqlite3.connect",
     ): "the door of SQLite, by the name of a file",
-    ("base/files/lock.py", "os.open"): "reads",
-    ("base/files/reading_limits.py", "os.open"): "reads",
+    ("files.py", "os.open"): "reads",
+    ("documents.py", "os.open"): "reads",
     # In a folder that this process has just made under a name that nobody can know.
-    ("base/files/fetch.py", "TemporaryDirectory"): "that folder",
-    ("base/files/fetch.py", "mkdir"): "in it",
-    ("base/files/fetch.py", "touch"): "in it",
-    ("base/files/fetch.py", "write_text"): "in it",
-    ("base/files/fetch.py", "open"): "in it",
-    ("model/store/merge.py", "TemporaryDirectory"): "that folder",
-    ("paper/bench.py", "TemporaryDirectory"): "that folder",
+    ("fetch.py", "TemporaryDirectory"): "that folder",
+    ("fetch.py", "mkdir"): "in it",
+    ("fetch.py", "touch"): "in it",
+    ("fetch.py", "write_text"): "in it",
+    ("fetch.py", "open"): "in it",
+    ("ask/merge.py", "TemporaryDirectory"): "that folder",
+    ("paper/evidence.py", "TemporaryDirectory"): "that folder",
     ("pytest_plugin.py", "mkdtemp"): "that folder",
     ("pytest_plugin.py", "mkdir"): "pytest's own, which names its cache",
     ("run/perform.py", "sink_parquet"): "in it",
-    ("run/record/spill.py", "write_parquet"): "in it",
-    ("model/store/export.py", "sink_parquet"): "beside what `fresh` gave",
-    ("model/store/rescue.py", "os.open"): "the new file that `fresh` gave",
+    ("run/spill.py", "write_parquet"): "in it",
+    ("ask/export.py", "sink_parquet"): "beside what `fresh` gave",
+    ("ask/rescue.py", "os.open"): "the new file that `fresh` gave",
     # Without a name, in a folder that was looked at.
     ("run/perform.py", "TemporaryFile"): "no name",
-    ("model/store/room.py", "TemporaryFile"): "no name",
+    ("ask/rescue.py", "TemporaryFile"): "no name",
     # What is open already, or an empty folder.
-    ("base/printed.py", "os.open"): "the system's own /dev/null",
-    ("ship/classify.py", "truncate"): "an open file",
-    ("report/table.py", "write_parquet"): "an open file",
-    ("run/record/spill.py", "rmdir"): "an empty folder",
-    ("run/record/heartbeat.py", "rmdir"): "an empty folder",
+    ("printed.py", "os.open"): "the system's own /dev/null",
+    ("choose/classify.py", "truncate"): "an open file",
+    ("show/table.py", "write_parquet"): "an open file",
+    ("run/spill.py", "rmdir"): "an empty folder",
+    ("run/heartbeat.py", "rmdir"): "an empty folder",
 }
 """Calls that write elsewhere than in the one module, and why they may."""
 
@@ -398,7 +398,7 @@ def test_one_module_opens_for_writing() -> None:
         for name in writers_of(ast.parse(path.read_text(encoding="utf-8")))
         if path != SOURCE / "base" / "files" / "atomic.py"
     }
-    assert found - DOORS.keys() == set(), "use base/files/atomic.py, which refuses links"
+    assert found - DOORS.keys() == set(), "use files.py, which refuses links"
     assert DOORS.keys() - found == set()
 
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from flipmeter.base import listening as listening_module
-from flipmeter.base.listening import listening
+from flipmeter import loops as listening_module
+from flipmeter.loops import listening
 
 
 def stand_still() -> None:

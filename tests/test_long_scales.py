@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.model.label_scores import Step, scores_along, written
-from flipmeter.parse import parse
-from flipmeter.probe.probes import natural, reversed_order
-from flipmeter.prompt import label_formats
+from flipmeter.ask.label_scores import Step, scores_along, written
+from flipmeter.prompt.levels import label_formats
+from flipmeter.prompt.parsing import parse
 from flipmeter.prompt.pointwise import render
+from flipmeter.prompt.probes import natural, reversed_order
 from flipmeter.types import Head, Item, Prompt, Reply, Scale, Script, Style, Task, View
 
 SIZES = range(2, 12)

@@ -9,8 +9,12 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from flipmeter.measure import ASPECTS, compare, flip_rate, mcnemar, measure_aspects
-from flipmeter.types import Contrast, Estimate, Problem
+from flipmeter.errors import Problem
+from flipmeter.stats.aspects import ASPECTS, measure_aspects
+from flipmeter.stats.compare import compare
+from flipmeter.stats.flips import flip_rate
+from flipmeter.stats.formulas import mcnemar
+from flipmeter.types import Contrast, Estimate
 from hand_made import group
 from on_arrays import (
     agreement,

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from flipmeter.measure import measure_aspects
-from flipmeter.measure.aspects.confidence import entropies, margins
-from flipmeter.types import Contrast, Problem
+from flipmeter.errors import Problem
+from flipmeter.stats.aspects import measure_aspects
+from flipmeter.stats.confidence import entropies, margins
+from flipmeter.types import Contrast
 from hand_made import group
 from on_arrays import confidence_trend, flips_by_confidence
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
-from flipmeter.measure import Claim, certify, read_claim
-from flipmeter.measure.inference.sequential.power import refuse_unreachable
-from flipmeter.measure.statistics.multiplicity import adjusted, benjamini_hochberg
-from flipmeter.types import Contrast, Problem
+from flipmeter.errors import Problem
+from flipmeter.stats.formulas import adjusted, benjamini_hochberg
+from flipmeter.stats.judge import Claim, certify, read_claim
+from flipmeter.stats.watch import refuse_unreachable
+from flipmeter.types import Contrast
 
 P1 = Contrast("P1", ("base", "reversed"))
 P3 = Contrast("P3", ("base", "reversed", "after"))

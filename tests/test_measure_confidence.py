@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from flipmeter.measure.aspects.confidence import consensus, entropies, margins
-from flipmeter.types import Problem
+from flipmeter.errors import Problem
+from flipmeter.stats.confidence import consensus, entropies, margins
 from on_arrays import abstention_curve, agreement, flips_by_confidence
 
 few = settings(max_examples=25)

@@ -14,15 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.measure import (
-    PROMPT_FACTORS,
-    objectives,
-    residuals,
-    select_greedy,
-    transfer,
-)
-from flipmeter.study.configs import configs
-from flipmeter.types import Contrast, Mode, Problem, Style
+from flipmeter.errors import Problem
+from flipmeter.stats.held_out import PROMPT_FACTORS, objectives, select_greedy
+from flipmeter.stats.residuals import residuals, transfer
+from flipmeter.study.entries import configs
+from flipmeter.types import Contrast, Mode, Style
 from hand_made import group, one
 
 CASES = json.loads((Path(__file__).parent / "cases" / "measure_configs.json").read_text("utf-8"))

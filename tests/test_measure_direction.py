@@ -13,8 +13,9 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 from statsmodels.stats.contingency_tables import SquareTable
 
-from flipmeter.measure import measure_aspects
-from flipmeter.types import Contrast, Problem
+from flipmeter.errors import Problem
+from flipmeter.stats.aspects import measure_aspects
+from flipmeter.types import Contrast
 from hand_made import group
 from on_arrays import bowker, direction, flip_matrix, stuart_maxwell, wilcoxon
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flipmeter.measure import noise_warnings
-from flipmeter.types import Problem
+from flipmeter.errors import Problem
+from flipmeter.stats.excess import noise_warnings
 from on_arrays import excess_disagreement, excess_over_noise
 
 few = settings(max_examples=25)  # every example draws its intervals

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
-from flipmeter.measure import flip_rate
-from flipmeter.types import Policy, Problem
+from flipmeter.errors import Problem
+from flipmeter.stats.flips import flip_rate
+from flipmeter.types import Policy
 from on_arrays import excess_disagreement, flip_rate_any, hidden_tokens, noise_floor, total_vs_noise
 
 patient = settings(deadline=None)

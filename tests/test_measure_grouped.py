@@ -15,13 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from flipmeter.measure import mcnemar, measure, verdicts, wilson
-from flipmeter.measure.estimates.flips import silent_noise
-from flipmeter.measure.estimates.long_table import SCHEMA
-from flipmeter.measure.estimates.scored import score_estimates
-from flipmeter.measure.panel.groups import Groups, joined, one_group
-from flipmeter.measure.statistics.formulas import cochran_q
-from flipmeter.measure.statistics.shares import WILSON, exact_ends
+from flipmeter.stats.estimates import measure
+from flipmeter.stats.flips import silent_noise
+from flipmeter.stats.formulas import WILSON, cochran_q, exact_ends, mcnemar, wilson
+from flipmeter.stats.groups import SCHEMA, Groups, joined, one_group
+from flipmeter.stats.judge import verdicts
+from flipmeter.stats.scores import score_estimates
 from flipmeter.types import Contrast, Estimate, Mode, Policy
 from on_arrays import (
     compare_with_noise,

@@ -18,12 +18,17 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
 import on_arrays
-from flipmeter.measure import mcnemar, wilson
-from flipmeter.measure.statistics import formulas
-from flipmeter.measure.statistics.formulas import cochran_q, holm
-from flipmeter.measure.statistics.means import ENOUGH_DATASETS, fewest, spread_interval
-from flipmeter.measure.statistics.resample import RESAMPLES, as_is, resamples
-from flipmeter.types import Problem
+from flipmeter.errors import Problem
+from flipmeter.stats import formulas
+from flipmeter.stats.formulas import cochran_q, holm, mcnemar, wilson
+from flipmeter.stats.resampling import (
+    ENOUGH_DATASETS,
+    RESAMPLES,
+    as_is,
+    fewest,
+    resamples,
+    spread_interval,
+)
 from on_arrays import clopper_upper, mcnemar_counts, paper_round
 
 patient = settings(deadline=None)

@@ -12,8 +12,9 @@ import pytest
 from scipy import stats
 
 from flipmeter.design import Cell, cell_name, factorial
-from flipmeter.measure import interactions
-from flipmeter.types import Contrast, Problem
+from flipmeter.errors import Problem
+from flipmeter.stats.interactions import interactions
+from flipmeter.types import Contrast
 
 Floats = npt.NDArray[np.float64]
 P1 = Contrast("P1", ("base", "reversed"), probe="label_order")

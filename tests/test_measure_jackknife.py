@@ -8,10 +8,10 @@ from scipy import stats
 from statsmodels.stats.inter_rater import cohens_kappa
 from statsmodels.stats.proportion import proportion_confint
 
-from flipmeter.measure.aspects.severity import severity_estimates
-from flipmeter.measure.panel.groups import Estimates, Groups, one_group
-from flipmeter.measure.statistics.jackknife import jackknife
-from flipmeter.measure.statistics.shares import exact_ends, share_ends
+from flipmeter.stats.formulas import exact_ends, share_ends
+from flipmeter.stats.groups import Estimates, Groups, one_group
+from flipmeter.stats.resampling import jackknife
+from flipmeter.stats.severity import severity_estimates
 from on_arrays import flip_matrix, severity
 
 SIZES = (30, 200, 200, 1)
@@ -138,7 +138,7 @@ def test_items_that_add_the_same_are_left_out_once_for_all(
 
     found: list[Estimates] = []
     for many in (1000, 10**9):
-        monkeypatch.setattr("flipmeter.measure.statistics.kinds.MANY", many)
+        monkeypatch.setattr("flipmeter.stats.resampling.MANY", many)
         columns = [values, np.ones(2400)]
         found += jackknife(["mean"], columns, groups, mean, reach=UNIT, n=groups.count()).values()
     assert max(n_left_out[:4]) == 4 < max(n_left_out)

@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from conftest import ROOT
-from flipmeter.measure import measure_aspects
-from flipmeter.measure.statistics.lengths import length_of
+from flipmeter.stats.aspects import measure_aspects
+from flipmeter.stats.formulas import length_of
 from flipmeter.types import Contrast
 
 BENCH = runpy.run_path(str(ROOT / "benchmarks" / "places_calibration.py"))

@@ -14,11 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flipmeter.measure import residuals
-from flipmeter.measure.effects.baselines import split_level
-from flipmeter.measure.effects.measured_items import Measurer, read_sides
-from flipmeter.measure.effects.residuals import residual
-from flipmeter.types import Contrast, Mode, Problem
+from flipmeter.errors import Problem
+from flipmeter.stats.measured_items import Measurer, read_sides
+from flipmeter.stats.residuals import residual, residuals, split_level
+from flipmeter.types import Contrast, Mode
 from hand_made import group, one
 from on_arrays import performance
 

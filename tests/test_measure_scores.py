@@ -12,13 +12,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score, mean_absolute_error
 
-from flipmeter.measure import wilson
-from flipmeter.measure.estimates.moments import moments, moved_by_one
-from flipmeter.measure.estimates.one_more import one_more
-from flipmeter.measure.estimates.scored import score_estimates
-from flipmeter.measure.estimates.scores import scores
-from flipmeter.measure.panel.groups import Estimates, Groups, one_group
-from flipmeter.types import Problem
+from flipmeter.errors import Problem
+from flipmeter.stats.formulas import wilson
+from flipmeter.stats.groups import Estimates, Groups, one_group
+from flipmeter.stats.scores import moments, moved_by_one, one_more, score_estimates, scores
 from on_arrays import performance
 
 patient = settings(deadline=None)

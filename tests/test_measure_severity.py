@@ -13,8 +13,8 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
-from flipmeter.measure import flip_rate
-from flipmeter.types import Problem
+from flipmeter.errors import Problem
+from flipmeter.stats.flips import flip_rate
 from on_arrays import chi_square, krippendorff_alpha, severity, slot_preference, worst_case
 
 THREE = np.array([[int(x) for x in row] for row in ("12332145", "12332245", "13332144")]).T

@@ -13,9 +13,11 @@ import pytest
 from polars.testing import assert_frame_equal
 from statsmodels.stats.proportion import proportion_confint
 
-from flipmeter.measure import mcnemar, measure, phase0_table, verdicts, wilson
-from flipmeter.measure.statistics.formulas import cochran_q
-from flipmeter.types import Contrast, Problem
+from flipmeter.errors import Problem
+from flipmeter.stats.estimates import measure, phase0_table
+from flipmeter.stats.formulas import cochran_q, mcnemar, wilson
+from flipmeter.stats.judge import verdicts
+from flipmeter.types import Contrast
 from hand_made import group
 from on_arrays import flip_rate_any, paper_round, performance
 

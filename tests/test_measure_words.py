@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.measure import measure, verdicts
-from flipmeter.model import Store
-from flipmeter.report import reading_lines
-from flipmeter.run.interim import Terms
+from flipmeter.ask.store import Store
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
-from flipmeter.run.record.folder import Run
+from flipmeter.run.progress import Terms
+from flipmeter.show.sentences import reading_lines
+from flipmeter.stats.estimates import measure
+from flipmeter.stats.judge import verdicts
 from flipmeter.study.file import read_study
 from flipmeter.types import Contrast, Mode
 

@@ -10,8 +10,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from flipmeter.model import Store, export, open_stored, plan_prune, prune
-from flipmeter.types import Message, Problem, Reply, Request, Script, Usage, canonical_json
+from flipmeter.ask.export import export, open_stored, plan_prune, prune
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
+from flipmeter.types import Message, Reply, Request, Script, Usage, canonical_json
 
 Cli = Callable[..., tuple[int, str, str]]
 HEAD = "Rate it.\n\nSentence: Nice.\nLabel: 2\n\n"

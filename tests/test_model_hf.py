@@ -16,14 +16,20 @@ from typing import Any
 
 import pytest
 
-from flipmeter.model import Store, identity_of, interface_of, open_backend
-from flipmeter.model.backends.hf.chat import Said, Wording
-from flipmeter.model.backends.hf.hf import HfBackend, hf_spec
-from flipmeter.model.backends.hf.presets import hf_models
-from flipmeter.model.names import can_be_reproducible, request_for
+from flipmeter.ask.hf import HfBackend, hf_models, hf_spec
+from flipmeter.ask.hf_loading import Said, Wording
+from flipmeter.ask.names import (
+    can_be_reproducible,
+    identity_of,
+    interface_of,
+    open_backend,
+    request_for,
+)
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
 from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
-from flipmeter.types import Decoding, Message, Model, Problem, Prompt, Reply, Request, Script
+from flipmeter.types import Decoding, Message, Model, Prompt, Reply, Request, Script
 from tiny_models import ARCHITECTURES, build, build_scripted, tokenizer
 
 ROOT = Path(__file__).parents[1]
@@ -206,7 +212,7 @@ def test_a_cache_of_other_layers_is_scored_one_by_one(
 ) -> None:
     model = of(folder, batch_size=4)
     plain = ask(open_backend(model), requests(model), together=True)
-    generate = import_module("flipmeter.model.backends.hf.generate")
+    generate = import_module("flipmeter.ask.hf_generate")
     monkeypatch.setattr(generate, "PLAIN_LAYERS", set())
     other = ask(open_backend(model), requests(model), together=True)
     assert [r.text for r in other] == [r.text for r in plain]

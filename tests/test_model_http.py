@@ -16,14 +16,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from flipmeter.errors import Retry, Unreachable
-from flipmeter.model.backends.backend import Backend
-from flipmeter.model.backends.channel import Endpoint
-from flipmeter.model.backends.http import HttpBackend
-from flipmeter.model.engine.limiter import FIRST_PERMITS
-from flipmeter.model.names import params_for, request_for
-from flipmeter.model.wires.chat_wire import ChatWire
-from flipmeter.types import Decoding, Model, Problem, Prompt, Reply, Request, Usage
+from flipmeter.ask.backend import Backend
+from flipmeter.ask.http import Endpoint, HttpBackend
+from flipmeter.ask.limits import FIRST_PERMITS
+from flipmeter.ask.names import params_for, request_for
+from flipmeter.ask.wires import ChatWire
+from flipmeter.errors import Problem, Retry, Unreachable
+from flipmeter.types import Decoding, Model, Prompt, Reply, Request, Usage
 from misbehaving import (
     KEY,
     MODEL,

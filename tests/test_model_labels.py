@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.model.label_scores import Ids, Step, Tree, ending, scores_along, written
+from flipmeter.ask.label_scores import Ids, Step, Tree, ending, scores_along, written
 
 VOCABULARY, DEPTH = 4, 4
 FIVE = ("very negative", "negative", "neutral", "positive", "very positive")

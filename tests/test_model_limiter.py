@@ -8,10 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.errors import OutOfBudget
-from flipmeter.model.engine.budget import Budget, Price, Purse, Spent, taken, worst_case
-from flipmeter.model.engine.limiter import FIRST_PERMITS, Limiter
-from flipmeter.types import Problem, Usage
+from flipmeter.ask.limits import (
+    FIRST_PERMITS,
+    Budget,
+    Limiter,
+    Price,
+    Purse,
+    Spent,
+    taken,
+    worst_case,
+)
+from flipmeter.errors import OutOfBudget, Problem
+from flipmeter.types import Usage
 from misbehaving import question
 
 # The limiter

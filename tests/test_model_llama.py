@@ -13,16 +13,19 @@ from random import Random
 import pytest
 
 from fake_endpoint import serve
-from flipmeter.data import load, merge, sample
-from flipmeter.model import Backend, Store, open_backend
-from flipmeter.model.backends.llama import LlamaBackend
-from flipmeter.model.names import identity_of, request_for
-from flipmeter.parse import parse
-from flipmeter.probe import expand
+from flipmeter.ask.backend import Backend
+from flipmeter.ask.llama import LlamaBackend
+from flipmeter.ask.names import identity_of, open_backend, request_for
+from flipmeter.ask.store import Store
+from flipmeter.data.load import load
+from flipmeter.data.sampling import merge, sample
+from flipmeter.errors import Problem
+from flipmeter.prompt.parsing import parse
 from flipmeter.prompt.pointwise import render
+from flipmeter.prompt.probes import expand
 from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
-from flipmeter.types import Decoding, Message, Model, Problem, Prompt, Reply, Request, Script, Style
+from flipmeter.types import Decoding, Message, Model, Prompt, Reply, Request, Script, Style
 
 MODEL = Model("local/smollm2-135m")
 GREEDY = Decoding(max_tokens=4, stop=("\n",))

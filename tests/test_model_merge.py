@@ -13,8 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import Cli
-from flipmeter.model import Capability, Store, export, merge
-from flipmeter.types import Message, Problem, Reply, Request, Script, Usage
+from flipmeter.ask.backend import Capability
+from flipmeter.ask.export import export
+from flipmeter.ask.merge import merge
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
+from flipmeter.types import Message, Reply, Request, Script, Usage
 
 HEADS = ("Rate it.\n", "Judge this.\n")
 Content = dict[int, str]

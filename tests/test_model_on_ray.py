@@ -13,13 +13,14 @@ import pytest
 
 import flipmeter as fm
 from conftest import Cli
-from flipmeter.errors import Retry
-from flipmeter.model import Engine, RayBackend, Store, ray_cluster
-from flipmeter.model.backends import llama
-from flipmeter.model.backends.ray import Delivered, Holder, Mistake
-from flipmeter.model.names import concurrency_of, identity_of
+from flipmeter.ask import llama
+from flipmeter.ask.engine import Engine
+from flipmeter.ask.names import concurrency_of, identity_of
+from flipmeter.ask.ray import Delivered, Holder, Mistake, RayBackend, ray_cluster
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem, Retry
 from flipmeter.study.entries import ModelEntry
-from flipmeter.types import Actors, Head, Message, Model, Problem, Reply, Request, Script
+from flipmeter.types import Actors, Head, Message, Model, Reply, Request, Script
 
 # What a study says
 

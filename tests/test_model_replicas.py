@@ -17,16 +17,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.errors import Unreachable
-from flipmeter.model import Engine, Ledger, Store, identity_of
-from flipmeter.model.engine.pool import PERSISTENCE
-from flipmeter.model.engine.replicas import WORTH_HALVING, Fleet, Rota
-from flipmeter.model.names import open_backend
-from flipmeter.run.interim import Terms
+from flipmeter.ask.engine import Engine
+from flipmeter.ask.names import identity_of, open_backend
+from flipmeter.ask.pool import PERSISTENCE, Ledger
+from flipmeter.ask.replicas import WORTH_HALVING, Fleet, Rota
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem, Unreachable
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
-from flipmeter.run.record.folder import Run
+from flipmeter.run.progress import Terms
 from flipmeter.study.file import Study, read_study
-from flipmeter.types import Head, Message, Model, Problem, Reply, Request, Script
+from flipmeter.types import Head, Message, Model, Reply, Request, Script
 from misbehaving import MODEL, QUICK, Process, Server, fails, rates, serving
 from misbehaving import tidy as tidy
 
@@ -293,7 +294,7 @@ def test_what_is_returned_joins_the_rest_of_its_group() -> None:
 
 
 def test_heads_that_are_forgotten_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flipmeter.model.engine.replicas.MOST_HOMES", 2)
+    monkeypatch.setattr("flipmeter.ask.replicas.MOST_HOMES", 2)
     rota = Rota(groups(5, 1), opened("http://a", "http://b"))
     for _ in range(5):
         rota.next(0)

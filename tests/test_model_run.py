@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from flipmeter.errors import OutOfBudget, Retry
-from flipmeter.model import Backend, Engine, Ledger, Store
-from flipmeter.model.engine.budget import Budget, worst_case
-from flipmeter.model.engine.limiter import FIRST_PERMITS, Limiter
-from flipmeter.model.engine.pool import Persistence
-from flipmeter.types import Problem, Reply, Request, Usage
+from flipmeter.ask.backend import Backend
+from flipmeter.ask.engine import Engine
+from flipmeter.ask.limits import FIRST_PERMITS, Budget, Limiter, worst_case
+from flipmeter.ask.pool import Ledger, Persistence
+from flipmeter.ask.store import Store
+from flipmeter.errors import OutOfBudget, Problem, Retry
+from flipmeter.types import Reply, Request, Usage
 from misbehaving import (
     KEY,
     QUICK,

@@ -11,14 +11,11 @@ from typing import Any
 
 import pytest
 
-from flipmeter.model.backends.family import World
-from flipmeter.model.backends.sim.sim import REFUSAL, SimRater, latents
-from flipmeter.model.backends.sim.tilts import (
-    SIMS,
-    SimSpec,
-    sim_spec,
-)
-from flipmeter.types import Item, Message, Problem, Reply, Request, Scale, Script
+from flipmeter.ask.family import World
+from flipmeter.ask.sim import REFUSAL, SimRater, latents
+from flipmeter.ask.tilts import SIMS, SimSpec, sim_spec
+from flipmeter.errors import Problem
+from flipmeter.types import Item, Message, Reply, Request, Scale, Script
 from planted_flips import Positions, predict_flip_rate
 from read_prompts import Reader, ReadingRater, reading
 

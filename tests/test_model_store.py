@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 
 import forked
-from flipmeter.model import Store, convert, merge
-from flipmeter.model.store.leases import Leases
-from flipmeter.model.store.store import SCHEMA, TABLES
-from flipmeter.types import Message, Problem, Reply, Request, Script, Usage
+from flipmeter.ask.leases import Leases
+from flipmeter.ask.merge import convert, merge
+from flipmeter.ask.store import SCHEMA, TABLES, Store
+from flipmeter.errors import Problem
+from flipmeter.types import Message, Reply, Request, Script, Usage
 from forked import Forked
 from old_stores import BY_KEY
 

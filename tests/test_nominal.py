@@ -12,9 +12,10 @@ import pytest
 import flipmeter as fm
 from conftest import Cli
 from flipmeter.data.labels import read_labels
-from flipmeter.metrics import metrics as registered
-from flipmeter.run.record.folder import Run
-from flipmeter.types import Problem, Scale
+from flipmeter.errors import Problem
+from flipmeter.run.folder import Run
+from flipmeter.stats.metrics import metrics as registered
+from flipmeter.types import Scale
 
 Write = Callable[[str, str], Path]
 ORDINAL = {name for name, metric in registered.items() if metric.needs_order}
@@ -187,7 +188,7 @@ def test_decisions_of_a_nominal_run_are_a_nominal_table(run: Run, tmp_path: Path
 
 
 def test_ordinal_and_nominal_datasets_are_measured_each_in_its_way() -> None:
-    from flipmeter.measure import measure
+    from flipmeter.stats.estimates import measure
     from flipmeter.types import Contrast
 
     rows = [

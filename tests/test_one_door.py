@@ -18,43 +18,28 @@ import pytest
 
 import flipmeter
 from conftest import Cli
+from flipmeter.ask.endpoints import Provider
+from flipmeter.ask.family import backends
+from flipmeter.choose.gate import read_gate
 from flipmeter.cli.list import REGISTRIES
-from flipmeter.decide import (
-    Aggregator,
-    Bias,
-    Debiaser,
-    aggregators,
-    debiasers,
-    open_pipeline,
-    pipelines,
-)
-from flipmeter.decide.aggregators.outcomes import Aggregated, Comparisons
-from flipmeter.decide.debiasers.priors import Prior, batch_prior
-from flipmeter.measure import (
-    ASPECTS,
-    Aspect,
-    GateLimit,
-    Limit,
-    gate_limits,
-    hold_limits,
-    measure,
-    measure_aspects,
-)
-from flipmeter.measure.estimates.long_table import Rows, rows_of
-from flipmeter.measure.estimates.scored import NOT_COVERED
-from flipmeter.measure.estimates.scores import SCORES, scores
-from flipmeter.measure.panel.checked import Floats, ratio
-from flipmeter.measure.panel.groups import estimates
-from flipmeter.measure.panel.panel import Panel
-from flipmeter.metrics import Metric, added_scores, metrics, scored_by
-from flipmeter.model import backends
-from flipmeter.model.endpoints import Provider
-from flipmeter.probe import demo_orders, probes
-from flipmeter.prompt import factors
+from flipmeter.errors import Problem
+from flipmeter.pipelines.aggregate import Aggregated, Aggregator, Comparisons, aggregators
+from flipmeter.pipelines.averaging import Prior, batch_prior
+from flipmeter.pipelines.corrections import Bias, Debiaser, debiasers
+from flipmeter.pipelines.pipeline import open_pipeline, pipelines
+from flipmeter.prompt.levels import factors
+from flipmeter.prompt.probes import demo_orders, probes
 from flipmeter.registry import Registry, about
-from flipmeter.report import Findings, Section, sections
-from flipmeter.ship.gate import read_gate
-from flipmeter.types import Contrast, Decoding, Mode, Model, Problem, View
+from flipmeter.show.findings import Findings
+from flipmeter.show.section import Section, sections
+from flipmeter.stats.aspects import ASPECTS, Aspect, measure_aspects
+from flipmeter.stats.estimates import measure
+from flipmeter.stats.groups import Floats, Rows, estimates, ratio, rows_of
+from flipmeter.stats.limits import GateLimit, Limit, gate_limits, hold_limits
+from flipmeter.stats.metrics import Metric, added_scores, metrics, scored_by
+from flipmeter.stats.panel import Panel
+from flipmeter.stats.scores import NOT_COVERED, SCORES, scores
+from flipmeter.types import Contrast, Decoding, Mode, Model, View
 from test_measure_aspects import CONTRASTS, FRAME
 from test_measure_certainty import sure
 
@@ -442,7 +427,7 @@ def test_a_section_that_fails_is_named(door: None, cli: Cli, tmp_path: Path) -> 
 
 
 def test_every_section_of_the_page_is_in_its_templates() -> None:
-    folder = Path(flipmeter.__file__).parent / "report" / "page"
+    folder = Path(flipmeter.__file__).parent / "show" / "page"
     templates = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.html"))
     assert [name for name in sections if f'<section id="{name}"' not in templates] == []
 

@@ -10,12 +10,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flipmeter.measure import Watch, certify, read_claim
-from flipmeter.measure.effects.field import read_field
-from flipmeter.ship.gate import check, read_gate
-from flipmeter.ship.select import select
+from flipmeter.choose.gate import check, read_gate
+from flipmeter.choose.select import select
+from flipmeter.errors import Problem
+from flipmeter.stats.front import read_field
+from flipmeter.stats.judge import certify, read_claim
+from flipmeter.stats.watch import Watch
 from flipmeter.study.file import Study
-from flipmeter.types import Contrast, Problem
+from flipmeter.types import Contrast
 from test_option_order import choosing, done, questions
 
 Write = Callable[[str, str], Path]

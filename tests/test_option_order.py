@@ -15,26 +15,25 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from flipmeter.data import load_file
-from flipmeter.measure import residuals
-from flipmeter.model import Store
-from flipmeter.parse import parse
-from flipmeter.probe import expand, show
+from flipmeter.ask.store import Store
+from flipmeter.data.files import load_file
+from flipmeter.errors import Problem
+from flipmeter.prompt.parsing import parse
 from flipmeter.prompt.pointwise import render
-from flipmeter.report.page import render_page
-from flipmeter.report.residuals import lay_out
+from flipmeter.prompt.probes import expand, show
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import writer
-from flipmeter.run.results.aspects import aspects_of
-from flipmeter.run.results.gather import differences, flips_of, gather
-from flipmeter.run.results.item_grid import Sought
-from flipmeter.run.results.single_items import flipped_pair
-from flipmeter.run.results.summary import summary
-from flipmeter.ship.choices import findings
+from flipmeter.show.flipped_items import flipped_pair
+from flipmeter.show.gather import aspects_of, differences, flips_of, gather, summary
+from flipmeter.show.item_grid import Sought
+from flipmeter.show.next_steps import findings
+from flipmeter.show.page import render_page
+from flipmeter.show.residuals import lay_out
+from flipmeter.show.view.flip_pages import Flips
+from flipmeter.stats.residuals import residuals
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Ask, Item, Problem, Prompt, Reply, Style
-from flipmeter.view.flip_pages import Flips
+from flipmeter.types import Ask, Item, Prompt, Reply, Style
 from test_prompt import compare
 
 Write = Callable[[str, str], Path]

@@ -11,9 +11,9 @@ import pytest
 
 import flipmeter as fm
 from flipmeter.data.files import load_file
+from flipmeter.errors import Problem
 from flipmeter.study.draft import draft_study
 from flipmeter.study.file import read_study
-from flipmeter.types import Problem
 
 SEVERITY = ["mild", "grave", "fatal"]
 """Not in the order of the alphabet, nor of first appearance."""

@@ -12,8 +12,8 @@ import pytest
 
 from conftest import Cli
 from flipmeter.bridge.other_tools import Named, predictions_of
-from flipmeter.run.tables.predictions import read_predictions
-from flipmeter.types import Problem
+from flipmeter.errors import Problem
+from flipmeter.run.predictions import read_predictions
 
 Write = Callable[[str, str], Path]
 SCALE = ["low", "medium", "high"]

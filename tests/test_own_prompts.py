@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flipmeter as fm
-from flipmeter.model import Store
-from flipmeter.parse import parse
-from flipmeter.probe import expand, order_demos, probes
-from flipmeter.probe.probes import natural
-from flipmeter.prompt import read_template
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
+from flipmeter.prompt.parsing import parse
 from flipmeter.prompt.pointwise import render
-from flipmeter.run.interim import Terms
+from flipmeter.prompt.probes import expand, natural, order_demos, probes
+from flipmeter.prompt.template import read_template
 from flipmeter.run.perform import perform
+from flipmeter.run.progress import Terms
 from flipmeter.run.rate import writer
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions, unmoved_notes
-from flipmeter.types import Ask, Item, Message, Problem, Prompt, Reply, Scale, Style, Task, View
+from flipmeter.types import Ask, Item, Message, Prompt, Reply, Scale, Style, Task, View
 
 Write = Callable[[str, str], Path]
 

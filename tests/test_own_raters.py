@@ -12,18 +12,20 @@ import yaml
 
 from conftest import Cli
 from flipmeter import Question
-from flipmeter.errors import OutOfBudget
-from flipmeter.model import Ledger, Store, identity_of, open_backend
-from flipmeter.model.backends.user_code import find_callable
-from flipmeter.probe.probes import natural, reversed_order
-from flipmeter.prompt import label_formats
+from flipmeter.ask.names import identity_of, open_backend
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.store import Store
+from flipmeter.ask.user_code import find_callable
+from flipmeter.errors import OutOfBudget, Problem
+from flipmeter.prompt.levels import label_formats
+from flipmeter.prompt.probes import natural, reversed_order
 from flipmeter.prompt.question import question
-from flipmeter.run.interim import Terms
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
-from flipmeter.run.record.folder import Run
+from flipmeter.run.progress import Terms
 from flipmeter.study.file import read_study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Example, Item, Label, Model, Problem, Scale, Style, Task, View
+from flipmeter.types import Example, Item, Label, Model, Scale, Style, Task, View
 
 Write = Callable[[str, str], Path]
 

@@ -11,27 +11,27 @@ import polars as pl
 import pytest
 
 import flipmeter as fm
-from flipmeter.base.consent import trusting
-from flipmeter.base.run_sync import wait_for
-from flipmeter.data import load_file
-from flipmeter.data.exchangeable import read_exchange
-from flipmeter.decide import open_pipeline
-from flipmeter.decide.pipelines.both_orders import agreed, most_said
-from flipmeter.model import Store
-from flipmeter.parse import parse
-from flipmeter.probe import show
-from flipmeter.probe.orders import place_orders
-from flipmeter.run.interim import Terms
+from flipmeter.ask.store import Store
+from flipmeter.choose.classify import Job, classify
+from flipmeter.choose.select import select
+from flipmeter.consent import trusting
+from flipmeter.data.files import load_file
+from flipmeter.data.places import read_exchange
+from flipmeter.errors import Problem
+from flipmeter.loops import wait_for
+from flipmeter.pipelines.panels import agreed, most_said
+from flipmeter.pipelines.pipeline import open_pipeline
+from flipmeter.prompt.parsing import parse
+from flipmeter.prompt.probes import place_orders, show
 from flipmeter.run.perform import perform
 from flipmeter.run.preview import preview
+from flipmeter.run.progress import Terms
 from flipmeter.run.rate import writer
-from flipmeter.ship.classify import Job, classify
-from flipmeter.ship.next_steps import next_steps
-from flipmeter.ship.select import select
+from flipmeter.show.next_steps import next_steps
 from flipmeter.study.draft import draft_study
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions, world
-from flipmeter.types import Ask, Condition, Item, Problem, Prompt, Question, Reply, Scale, Task
+from flipmeter.types import Ask, Condition, Item, Prompt, Question, Reply, Scale, Task
 from test_prompt import compare
 
 Write = Callable[[str, str], Path]
@@ -207,8 +207,8 @@ def sky_task(names: tuple[str, ...]) -> Task:
 def test_the_judges_prompt_is_as_written(
     name: str, names: tuple[str, ...], style: dict[str, str], view: str
 ) -> None:
-    from flipmeter.probe import expand
     from flipmeter.prompt.pointwise import render
+    from flipmeter.prompt.probes import expand
     from flipmeter.types import Style
 
     task = sky_task(names)

@@ -11,9 +11,9 @@ import pytest
 
 import flipmeter as fm
 from conftest import ROOT, Cli
-from flipmeter.report.page import render_page
-from flipmeter.report.page.leaderboards import _effect
-from flipmeter.ship.choices import findings
+from flipmeter.show.next_steps import findings
+from flipmeter.show.page import render_page
+from flipmeter.show.page.places import _order_effect_text
 
 Write = Callable[[str, str], Path]
 
@@ -183,4 +183,4 @@ def test_a_judge_that_never_changes_its_verdict_still_has_a_first_answer(
 
 def test_an_order_effect_is_never_minus_nothing() -> None:
     row = {"metric": "order_effect", "value": -0.001, "low": -0.06, "high": 0.06}
-    assert _effect(pl.DataFrame([row])) == " · order effect +0.00 [-0.06, +0.06]"
+    assert _order_effect_text(pl.DataFrame([row])) == " · order effect +0.00 [-0.06, +0.06]"

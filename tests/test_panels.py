@@ -16,15 +16,17 @@ from hypothesis import strategies as st
 
 import flipmeter as fm
 from conftest import FIVE, Cli
-from flipmeter.decide import settle_jury
-from flipmeter.model import Ledger, Store
-from flipmeter.report.page import render_page
-from flipmeter.run.interim import Terms
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
+from flipmeter.pipelines.panels import settle_jury
 from flipmeter.run.perform import perform
-from flipmeter.run.results.gather import differences, gather
+from flipmeter.run.progress import Terms
+from flipmeter.show.gather import differences, gather
+from flipmeter.show.page import render_page
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Decision, JuryRule, Places, Problem, Scale, Span, Task
+from flipmeter.types import Decision, JuryRule, Places, Scale, Span, Task
 
 Write = Callable[[str, str], Path]
 MODELS = [

@@ -11,16 +11,14 @@ import pytest
 
 from conftest import Cli
 from flipmeter.api import Run
+from flipmeter.errors import Problem
 from flipmeter.paper.answer import answer, chosen_claims, needed_for
 from flipmeter.paper.claims import paper_claims
 from flipmeter.paper.evidence import PHASES, PhaseRuns
 from flipmeter.paper.phases import FILES, Needed, PaperRequest, PhaseStudy
-from flipmeter.paper.published import PublishedCell, published
-from flipmeter.paper.rows import LEVELS, PIPELINES
-from flipmeter.paper.sheets import Sheet, SheetCell, SheetRow, all_sheets
-from flipmeter.paper.sheets.sheet_files import WRITERS, sheet_table
+from flipmeter.paper.published import LEVELS, PIPELINES, PublishedCell, published
+from flipmeter.paper.sheets import WRITERS, Sheet, SheetCell, SheetRow, all_sheets, sheet_table
 from flipmeter.study.entries import ModelEntry
-from flipmeter.types import Problem
 
 Row = dict[str, Any]
 

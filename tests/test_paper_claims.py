@@ -10,18 +10,13 @@ from typing import Any, get_args
 import polars as pl
 import pytest
 
-from flipmeter.measure import absolutes, measure, verdicts
-from flipmeter.measure.inference.asserted import (
-    Asserted,
-    Relation,
-    all_asserted,
-    asserted,
-    some_asserted,
-)
-from flipmeter.paper.claims import decide_claim, paper_claims
-from flipmeter.paper.claims.paper_claim import Decided, DecidedPart, Part
+from flipmeter.paper.claims import Decided, DecidedPart, Part, decide_claim, paper_claims
 from flipmeter.paper.evidence import Phase, PhaseRuns
-from flipmeter.probe import contrasts_of
+from flipmeter.prompt.probes import contrasts_of
+from flipmeter.stats.differences import Asserted, Relation, all_asserted, asserted, some_asserted
+from flipmeter.stats.estimates import measure
+from flipmeter.stats.judge import verdicts
+from flipmeter.stats.residuals import absolutes
 from flipmeter.types import Contrast, Mode
 from hand_made import group
 

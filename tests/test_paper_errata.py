@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from conftest import ROOT, Cli
+from flipmeter.errors import Problem
+from flipmeter.paper.answer_page import errata_markdown
 from flipmeter.paper.errata import ErratumRow, ShownErratum, shown_errata
-from flipmeter.paper.errata.errata_page import errata_markdown
 from flipmeter.paper.published import FOLDER, printed, published, published_cell
-from flipmeter.types import Problem
 
 Shown = dict[str, ShownErratum]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from conftest import Cli
-from flipmeter.model import Store
+from flipmeter.ask.store import Store
 from flipmeter.paper.claims import paper_claims
 from flipmeter.paper.phases import EMBEDDED
-from flipmeter.paper.sheets.sheet_files import WRITERS
+from flipmeter.paper.sheets import WRITERS
 
 pytestmark = pytest.mark.real
 WORDS = {"holds", "fails", "not settled", "not measurable"}

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.parse import parse
-from flipmeter.probe.probes import natural, reversed_order
-from flipmeter.prompt import label_formats
+from flipmeter.prompt.levels import label_formats
+from flipmeter.prompt.parsing import parse
 from flipmeter.prompt.pointwise import render
+from flipmeter.prompt.probes import natural, reversed_order
 from flipmeter.types import Head, Item, Message, Prompt, Reply, Scale, Script, Style, Task, View
 
 CASES = json.loads((Path(__file__).parent / "cases" / "parse.json").read_text(encoding="utf-8"))

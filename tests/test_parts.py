@@ -12,18 +12,14 @@ from polars.testing import assert_frame_equal
 
 import flipmeter as fm
 from changed_runs import changed
-from flipmeter.measure import (
-    ASPECTS,
-    Panels,
-    Parts,
-    measure,
-    measure_aspects,
-    noise_warnings,
-    verdicts,
-)
-from flipmeter.measure.panel import reading
-from flipmeter.run.record.generation import DECISIONS
-from flipmeter.run.results.changed_items import changed_items
+from flipmeter.run.generation import DECISIONS
+from flipmeter.show.flipped_items import changed_items
+from flipmeter.stats import reading
+from flipmeter.stats.aspects import ASPECTS, measure_aspects
+from flipmeter.stats.estimates import measure
+from flipmeter.stats.excess import noise_warnings
+from flipmeter.stats.judge import verdicts
+from flipmeter.stats.reading import Panels, Parts
 from flipmeter.types import Contrast
 
 TONES = {

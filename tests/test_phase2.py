@@ -9,18 +9,18 @@ import polars as pl
 import pytest
 
 from changed_runs import changed
-from flipmeter.measure import measure_aspects
-from flipmeter.model import Store
-from flipmeter.plan import plan
-from flipmeter.report.page.origin import conditions_grid, models_grid
+from flipmeter.ask.plan import plan
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import Rating, seat
-from flipmeter.run.record.folder import Run
-from flipmeter.run.record.rows import DECISION, PLACE, tally
-from flipmeter.run.results.gather import costs, gather, sentences
+from flipmeter.run.rows import DECISION, PLACE, tally
+from flipmeter.show.gather import costs, gather, sentences
+from flipmeter.show.page.origin import conditions_grid, models_grid
+from flipmeter.stats.aspects import measure_aspects
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Problem
 
 TILTED = "sim/first-slot?strength=2"
 COMPARING = ("pairwise", "pairwise+copeland", "pairwise+bradley_terry", "listwise_compare")

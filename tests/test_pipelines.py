@@ -7,23 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from flipmeter.decide import Asked, open_pipeline
-from flipmeter.decide.pipelines.choosing import is_ordered
-from flipmeter.decide.pipelines.comparison import mean_place, vote
-from flipmeter.decide.pipelines.pipeline import DRAWN_APART, pipelines
+from flipmeter.errors import Problem
+from flipmeter.pipelines.comparison import mean_place, vote
+from flipmeter.pipelines.pipeline import DRAWN_APART, Asked, is_ordered, open_pipeline, pipelines
 from flipmeter.registry import OURS
-from flipmeter.types import (
-    BACKWARD,
-    FORWARD,
-    Answer,
-    Ask,
-    Item,
-    Mode,
-    Places,
-    Problem,
-    Rank,
-    View,
-)
+from flipmeter.types import BACKWARD, FORWARD, Answer, Ask, Item, Mode, Places, Rank, View
 
 N = 5
 OPTIONS = [

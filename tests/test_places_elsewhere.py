@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flipmeter.model import Store
+from flipmeter.ask.store import Store
 from flipmeter.run.batch import export_batch, import_batch
 from flipmeter.run.perform import perform
 from flipmeter.study.file import Study

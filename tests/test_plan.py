@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from random import Random
 
-from flipmeter.plan import plan, price
+from flipmeter.ask.plan import plan, price
 from flipmeter.types import Ask, Call, Item, Message, Prompt, Request, Script, View
 
 

@@ -25,7 +25,7 @@ import yaml
 
 import flipmeter
 from flipmeter.cli import VERBS, Verbs
-from flipmeter.view.folders import SMALL
+from flipmeter.show.view.folders import SMALL
 from report_runs import simulated
 from test_trust import commands
 
@@ -245,4 +245,4 @@ def test_one_function_starts_processes() -> None:
     starts += r"|\bos\.(exec|spawn|posix_spawn|system|popen|fork)"
     source = Path(flipmeter.__file__).parent
     found = [path for path in source.rglob("*.py") if re.search(starts, path.read_text("utf-8"))]
-    assert [path.relative_to(source).as_posix() for path in found] == ["base/process.py"]
+    assert [path.relative_to(source).as_posix() for path in found] == ["process.py"]

@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 import pytest
 
 # A pytest inside this one forgets what it imported, and numpy cannot be imported twice.
-import flipmeter.ship.select  # noqa: F401
+import flipmeter.choose.select  # noqa: F401
 from flipmeter.api import read_study
 
 pytest_plugins = ["pytester"]

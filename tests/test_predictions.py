@@ -13,12 +13,13 @@ from polars.testing import assert_frame_equal
 
 from conftest import Cli
 from flipmeter import read_predictions
-from flipmeter.measure import measure_aspects, residuals
-from flipmeter.probe import contrasts_of
-from flipmeter.run.record.folder import Run
-from flipmeter.run.record.generation import DECISIONS
-from flipmeter.run.tables.predictions import contrasts_between
-from flipmeter.types import Problem
+from flipmeter.errors import Problem
+from flipmeter.prompt.probes import contrasts_of
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import DECISIONS
+from flipmeter.run.predictions import contrasts_between
+from flipmeter.stats.aspects import measure_aspects
+from flipmeter.stats.residuals import residuals
 from report_runs import simulated
 
 Write = Callable[[str, str], Path]

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import flipmeter as fm
-from flipmeter.model.backends.response import Trouble
-from flipmeter.model.endpoints import provider_of
-from flipmeter.model.engine.replicas import Rota, fleet_of
-from flipmeter.model.names import caching_of, params_for
-from flipmeter.model.wires.prefix_cache import PrefixCache
-from flipmeter.plan import plan, price
+from flipmeter.ask.endpoints import provider_of
+from flipmeter.ask.names import caching_of, params_for
+from flipmeter.ask.plan import plan, price
+from flipmeter.ask.prefix_cache import PrefixCache
+from flipmeter.ask.replicas import Rota, fleet_of
+from flipmeter.ask.response import Trouble
 from flipmeter.types import (
     Ask,
     Caching,

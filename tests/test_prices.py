@@ -14,27 +14,21 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from flipmeter.base.consent import trusting
-from flipmeter.model import (
-    Capability,
-    Observed,
-    Price,
-    Quote,
-    Spent,
-    Store,
-    asked_as,
-    find_prices,
-    identity_of,
-    read_prices,
-)
-from flipmeter.model.endpoints import endpoint_of
-from flipmeter.model.prices import fetch_prices
-from flipmeter.model.store.store import KeptRequest
-from flipmeter.plan import Cost
+from flipmeter.ask.backend import Capability
+from flipmeter.ask.capabilities import asked_as
+from flipmeter.ask.endpoints import endpoint_of
+from flipmeter.ask.export import Observed
+from flipmeter.ask.limits import Price, Spent
+from flipmeter.ask.names import identity_of
+from flipmeter.ask.plan import Cost
+from flipmeter.ask.prices import Quote, fetch_prices, find_prices, read_prices
+from flipmeter.ask.store import KeptRequest, Store
+from flipmeter.consent import trusting
+from flipmeter.errors import Problem
 from flipmeter.run.preview import plan_first_round, preview
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.forecast import Forecast, Preview, Speed, timed
-from flipmeter.types import Message, Model, Problem, Reply, Request, Script, Usage
+from flipmeter.types import Message, Model, Reply, Request, Script, Usage
 from misbehaving import KEY, Behaviour, breaks_off, garbles, never_ends, resets, says
 
 Write = Callable[[str, str], Path]

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.probe import demo_orders, expand, order_demos, probes
-from flipmeter.probe.probes import reversed_order
+from flipmeter.prompt.probes import demo_orders, expand, order_demos, probes, reversed_order
 from flipmeter.types import Item
 
 

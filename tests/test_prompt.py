@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from flipmeter.data import datasets
-from flipmeter.probe import expand, order_demos
-from flipmeter.probe.probes import natural, reversed_order
-from flipmeter.prompt import factors
+from flipmeter.data.catalog import datasets
+from flipmeter.prompt.levels import factors
 from flipmeter.prompt.pointwise import render
+from flipmeter.prompt.probes import expand, natural, order_demos, reversed_order
 from flipmeter.registry import OURS
 from flipmeter.types import Item, Prompt, Scale, Style, Task, View
 

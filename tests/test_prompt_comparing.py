@@ -6,10 +6,9 @@ from itertools import product
 
 import pytest
 
-from flipmeter.probe import order_demos
-from flipmeter.probe.probes import natural, reversed_order
-from flipmeter.prompt import paradigms
 from flipmeter.prompt.comparing import class_groups, listed, plural
+from flipmeter.prompt.pointwise import paradigms
+from flipmeter.prompt.probes import natural, order_demos, reversed_order
 from flipmeter.types import Item, Prompt, Style, Task, View
 from test_prompt import TASKS, compare, demos_for
 

@@ -16,14 +16,20 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from flipmeter.model import Engine, Ledger, RayBackend, Store, World, open_backend
-from flipmeter.run.interim import Terms
+from flipmeter.ask.engine import Engine
+from flipmeter.ask.family import World
+from flipmeter.ask.names import open_backend
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.ray import RayBackend
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
+from flipmeter.run.progress import Terms
 from flipmeter.run.rate import first_round, seat
-from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions, worlds
-from flipmeter.types import Actors, Model, Problem, Reply
+from flipmeter.types import Actors, Model, Reply
 from misbehaving import KEY, answer, rates, says, serving
 from slow_raters import SlowRater, Trial, open_slowly
 from test_drain import RUN, late, start, study_in

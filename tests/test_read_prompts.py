@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 
-from flipmeter.model import Backend, World, latent_scores, open_backend
-from flipmeter.model.backends.sim.sim import REFUSAL, SimRater, latents, worth_of
-from flipmeter.model.backends.sim.tilts import sim_spec
-from flipmeter.model.names import request_for
-from flipmeter.probe import expand, order_demos
-from flipmeter.prompt import clarities, connectors, label_formats, moods, posing, separators
+from flipmeter.ask.backend import Backend
+from flipmeter.ask.family import World
+from flipmeter.ask.names import open_backend, request_for
+from flipmeter.ask.sim import REFUSAL, SimRater, latent_scores, latents, worth_of
+from flipmeter.ask.tilts import sim_spec
+from flipmeter.prompt.levels import clarities, connectors, label_formats, moods, separators
+from flipmeter.prompt.probes import expand, order_demos
+from flipmeter.prompt.question import posing
 from flipmeter.run.rate import Rating, seat
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions, worlds

@@ -12,9 +12,9 @@ import yaml
 
 import flipmeter as fm
 from conftest import ROOT, Cli
-from flipmeter.data import load
-from flipmeter.ship.card import read_card
-from flipmeter.types import Problem
+from flipmeter.choose.card import read_card
+from flipmeter.data.load import load
+from flipmeter.errors import Problem
 
 STORED = ROOT / "tests" / "net" / "stored"
 STUDY: dict[str, Any] = {

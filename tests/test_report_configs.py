@@ -13,9 +13,9 @@ import yaml
 
 from changed_runs import changed
 from conftest import Cli
-from flipmeter.model import Store
+from flipmeter.ask.store import Store
 from flipmeter.run.perform import perform
-from flipmeter.study.configs import configs
+from flipmeter.study.entries import configs
 from flipmeter.study.file import read_study
 
 MODELS = ["sim/first-slot", "sim/noisy"]

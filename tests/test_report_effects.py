@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from conftest import Cli
-from flipmeter.measure.inference.significance import found_by
-from flipmeter.model import Store
+from flipmeter.ask.store import Store
 from flipmeter.run.perform import perform
+from flipmeter.stats.bounds import found_by
 from flipmeter.study.file import read_study
 
 STUDY = {

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.report.residuals import residuals_latex
-from flipmeter.report.table import (
+from flipmeter.show.gather import gather
+from flipmeter.show.residuals import residuals_latex
+from flipmeter.show.table import (
     BREAK,
     HIGH,
     LATEX_HEAD,
@@ -28,8 +29,7 @@ from flipmeter.report.table import (
     groups_of,
     latex,
 )
-from flipmeter.report.whole import report_latex
-from flipmeter.run.results.gather import gather
+from flipmeter.show.whole import report_latex
 from report_runs import HOSTILE, simulated
 from test_report_residuals import row, table
 

@@ -20,23 +20,23 @@ from markupsafe import Markup
 
 from changed_runs import changed
 from conftest import Cli
-from flipmeter.measure import headlines
-from flipmeter.model import Store
-from flipmeter.report.estimate_tables import shared_warnings
-from flipmeter.report.findings import GAP, Findings
-from flipmeter.report.format import HIDDEN, short_percent, visible
-from flipmeter.report.page import render_page
-from flipmeter.report.page.draw import Point, axis_for, scatter
-from flipmeter.report.page.texts import clipped, compare, excerpt
-from flipmeter.report.pairs import matrices, pair_up, slot_shares
-from flipmeter.report.sentences import verdict_sentences
-from flipmeter.report.whole import report_latex, report_markdown
-from flipmeter.run.record.folder import Run
-from flipmeter.run.results import drawn_items
-from flipmeter.run.results.flipped_items import flipped_items
-from flipmeter.run.results.gather import gather, sentences
-from flipmeter.run.results.item_grid import ItemGrid, Sought
-from flipmeter.ship.choices import findings
+from flipmeter.ask.store import Store
+from flipmeter.run.folder import Run
+from flipmeter.show import item_grid as drawn_items
+from flipmeter.show.estimate_tables import shared_warnings
+from flipmeter.show.findings import GAP, Findings
+from flipmeter.show.flipped_items import flipped_items
+from flipmeter.show.format import HIDDEN, short_percent, visible
+from flipmeter.show.gather import gather, sentences
+from flipmeter.show.item_grid import ItemGrid, Sought
+from flipmeter.show.next_steps import findings
+from flipmeter.show.page import render_page
+from flipmeter.show.page.draw import Point, axis_for, scatter
+from flipmeter.show.page.markup import clipped, compare, excerpt
+from flipmeter.show.pairs import matrices, pair_up, slot_shares
+from flipmeter.show.sentences import verdict_sentences
+from flipmeter.show.whole import report_latex, report_markdown
+from flipmeter.stats.verdict import headlines
 from flipmeter.types import Contrast, Message, Remark, Script
 from read_html import Page
 from report_runs import HOSTILE, LONG, hostile, many, simulated

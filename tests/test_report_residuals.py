@@ -14,21 +14,21 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from flipmeter.ask.store import Store
 from flipmeter.cli import main
-from flipmeter.measure.effects.residuals import SCHEMA
-from flipmeter.model import Store
-from flipmeter.report import (
+from flipmeter.errors import Problem
+from flipmeter.run.perform import perform
+from flipmeter.show.residuals import (
+    cell_text,
     residual_notes,
     residual_table,
-    safe_csv,
-    write_effects,
-    write_table,
+    residuals_latex,
+    residuals_markdown,
 )
-from flipmeter.report.residuals import cell_text, residuals_latex, residuals_markdown
-from flipmeter.report.table import shade_of
-from flipmeter.run.perform import perform
+from flipmeter.show.screen import write_effects
+from flipmeter.show.table import safe_csv, shade_of, write_table
+from flipmeter.stats.residuals import SCHEMA
 from flipmeter.study.file import read_study
-from flipmeter.types import Problem
 
 
 def row(**changes: Any) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import yaml
 
-from flipmeter.base.problem import Incomplete
-from flipmeter.model import Store
-from flipmeter.run.interim import Terms
+from flipmeter.ask.store import Store
+from flipmeter.choose.card import Card, write_card
+from flipmeter.errors import Incomplete
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
-from flipmeter.run.record.folder import Run
-from flipmeter.ship.card import Card, write_card
+from flipmeter.run.progress import Terms
 from flipmeter.study.entries import ModelEntry
 from full_disk import NO_DISK
 from misbehaving import MODEL, Behaviour, Server, rates, serving

@@ -15,15 +15,15 @@ import pytest
 
 import flipmeter
 from changed_runs import changed
-from flipmeter.base.consent import trusting
-from flipmeter.base.files.parquet import collected, scan_file
-from flipmeter.model import Store
-from flipmeter.model.backends.family import backends
-from flipmeter.report import write_report
-from flipmeter.run.perform import perform
-from flipmeter.run.record import generation
-from flipmeter.run.record.folder import Run
-from flipmeter.run.record.generation import (
+from flipmeter.ask.family import backends
+from flipmeter.ask.store import Store
+from flipmeter.choose.select import select
+from flipmeter.consent import trusting
+from flipmeter.errors import Problem
+from flipmeter.parquet import collected, scan_file
+from flipmeter.run import generation
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import (
     CALLS,
     DECISIONS,
     FILES,
@@ -35,11 +35,11 @@ from flipmeter.run.record.generation import (
     commit,
     verify,
 )
-from flipmeter.run.record.rows import SCHEMAS, Column
-from flipmeter.run.results.gather import gather
-from flipmeter.ship.select import select
+from flipmeter.run.perform import perform
+from flipmeter.run.rows import SCHEMAS, Column
+from flipmeter.show.gather import gather
+from flipmeter.show.whole import write_report
 from flipmeter.study.file import read_study
-from flipmeter.types import Problem
 from report_runs import simulated
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -196,7 +196,7 @@ def test_rows_of_items_are_sorted_however_many_are_made_at_once(
 ) -> None:
     together = simulated(tmp_path / "a", test_size=12).items
     assert together.equals(together.sort("dataset", "role", "id"))
-    monkeypatch.setattr("flipmeter.run.record.rows.AT_ONCE", 5)
+    monkeypatch.setattr("flipmeter.run.rows.AT_ONCE", 5)
     assert simulated(tmp_path / "b", test_size=12).items.equals(together)
 
 
@@ -368,7 +368,7 @@ def test_every_query_of_a_table_ends_in_one_place() -> None:
         if re.search(r"\.collect\(", path.read_text("utf-8"))
     }
     # Data files have messages of their own, and spilled rows are ours.
-    assert found == {"base/files/parquet.py", "data/tables.py", "run/record/spill.py"}
+    assert found == {"parquet.py", "data/tables.py", "run/spill.py"}
 
 
 def test_a_damaged_page_is_named_whichever_query_reads_it(tmp_path: Path) -> None:

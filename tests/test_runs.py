@@ -13,17 +13,17 @@ from typing import Any
 import polars as pl
 import pytest
 
+from flipmeter.ask.store import Store
 from flipmeter.cli.consoles import say
-from flipmeter.errors import OutOfBudget
-from flipmeter.model import Store
+from flipmeter.errors import OutOfBudget, Problem
 from flipmeter.run import rate
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import lots
-from flipmeter.run.record.folder import Run
-from flipmeter.run.results.summary import summary
+from flipmeter.show.gather import summary
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Condition, Problem
+from flipmeter.types import Condition
 from misbehaving import Behaviour, answer, misbehaving, says
 from report_runs import simulated
 

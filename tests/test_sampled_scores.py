@@ -12,19 +12,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.model import Capability, Store, World, latents, open_backend
-from flipmeter.model.names import request_for
-from flipmeter.parse import counted, parse
-from flipmeter.prompt import posing
+from flipmeter.ask.backend import Capability
+from flipmeter.ask.family import World
+from flipmeter.ask.names import open_backend, request_for
+from flipmeter.ask.sim import latents
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
+from flipmeter.prompt.parsing import counted, parse
 from flipmeter.prompt.pointwise import render
-from flipmeter.run.fallbacks import adapted
-from flipmeter.run.interim import Terms
+from flipmeter.prompt.question import posing
+from flipmeter.run.conditions import adapted
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
 from flipmeter.run.preview import preview
-from flipmeter.run.record.folder import Run
+from flipmeter.run.progress import Terms
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Answer, Decoding, Item, Model, Problem, Scale, Style, Task, View
+from flipmeter.types import Answer, Decoding, Item, Model, Scale, Style, Task, View
 
 NAMES = ("low", "middle", "high")
 

@@ -17,14 +17,15 @@ from rich.console import Console, RenderableType
 
 import flipmeter as fm
 from conftest import Cli
-from flipmeter.base.printed import Printed, Shown
 from flipmeter.cli.consoles import fail, say, warn
-from flipmeter.measure import ASPECTS, worst_first
-from flipmeter.report import comparison_table, residual_table, verdict_lines, verdict_table
-from flipmeter.report.phase0_tables import phase0_view
-from flipmeter.report.screen import COLUMNS, DROPPED, MOST_ROWS, TOWARDS, more_rows
-from flipmeter.report.table import Column, Table, groups_of
-from flipmeter.run.results.summary import DETAILS
+from flipmeter.printed import Printed, Shown
+from flipmeter.show.estimate_tables import comparison_table, phase0_view, verdict_lines
+from flipmeter.show.gather import DETAILS
+from flipmeter.show.residuals import residual_table
+from flipmeter.show.screen import COLUMNS, DROPPED, MOST_ROWS, TOWARDS, more_rows, verdict_table
+from flipmeter.show.table import Column, Table, groups_of
+from flipmeter.stats.aspects import ASPECTS
+from flipmeter.stats.verdict import worst_first
 from flipmeter.types import JUDGED
 from report_runs import simulated
 

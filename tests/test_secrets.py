@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 import forked
-from flipmeter.base.redaction import (
+from flipmeter.redaction import (
     SHOWN,
     hidden,
     is_secret_name,

@@ -19,24 +19,30 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from conftest import ROOT, Cli
-from flipmeter.base import pareto
-from flipmeter.base.pareto import non_dominated
-from flipmeter.measure import held_out, read_field, standings
-from flipmeter.measure.effects.field import Field
-from flipmeter.measure.effects.held_out import halves
-from flipmeter.measure.effects.pareto import NOBODY, Samples, chosen_in, limits_of
-from flipmeter.measure.inference.bounds import bounded_share
-from flipmeter.measure.inference.chosen import PairCounts, bounds_of, limit_levels, within_limits
-from flipmeter.measure.panel.checked import Ints
-from flipmeter.measure.statistics import resample
-from flipmeter.measure.statistics.kinds import find_kinds
-from flipmeter.measure.statistics.resample import as_is, resamples
+from flipmeter.choose.card import Card, read_card, write_card
+from flipmeter.choose.select import select
+from flipmeter.errors import Problem
+from flipmeter.run.folder import Run
 from flipmeter.run.rate import writer
-from flipmeter.run.record.folder import Run
-from flipmeter.ship.card import Card, read_card, write_card
-from flipmeter.ship.select import select
+from flipmeter.stats import front as pareto
+from flipmeter.stats import resampling as resample
+from flipmeter.stats.bounds import bounded_share
+from flipmeter.stats.chosen import PairCounts, bounds_of, limit_levels, within_limits
+from flipmeter.stats.front import (
+    NOBODY,
+    Field,
+    Samples,
+    chosen_in,
+    limits_of,
+    non_dominated,
+    read_field,
+    standings,
+)
+from flipmeter.stats.groups import Ints
+from flipmeter.stats.held_out import halves, held_out
+from flipmeter.stats.resampling import as_is, find_kinds, resamples
 from flipmeter.study.grid import conditions
-from flipmeter.types import Ask, Contrast, Problem
+from flipmeter.types import Ask, Contrast
 from hand_made import group
 from report_runs import simulated
 
@@ -408,7 +414,7 @@ def test_clusters_that_are_alike_are_resampled_as_if_they_were_not(
     assert found is not None
     assert len(found) < 600
     wanted = standings(one, {"P1": 0.1}, dataset="d")
-    monkeypatch.setattr("flipmeter.measure.statistics.kinds.MANY", 10**9)
+    monkeypatch.setattr("flipmeter.stats.resampling.MANY", 10**9)
     assert standings(one, {"P1": 0.1}, dataset="d") == wanted
     assert 0 < wanted[0].chance_chosen < 1
 

@@ -15,20 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.model import (
-    Backend,
-    Capability,
-    Store,
-    former_identity_of,
-    identity_of,
-    learn_reproducible,
-    open_backend,
-    recall_reproducible,
-)
-from flipmeter.model import self_test as testing
-from flipmeter.model.backends.gguf_types import tensor_types
-from flipmeter.model.backends.llama import BATCH, SMALLEST, _n_kept, engine, is_plain
-from flipmeter.model.self_test import self_test
+from flipmeter.ask import capabilities as testing
+from flipmeter.ask.backend import Backend, Capability
+from flipmeter.ask.capabilities import learn_reproducible, recall_reproducible, self_test
+from flipmeter.ask.llama import BATCH, SMALLEST, _n_kept, engine, is_plain
+from flipmeter.ask.names import former_identity_of, identity_of, open_backend
+from flipmeter.ask.store import Store
+from flipmeter.ask.weights import tensor_types
 from flipmeter.run.perform import perform
 from flipmeter.run.preview import plan_first_round, preview
 from flipmeter.study.file import Study, read_study

@@ -26,8 +26,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from flipmeter import OrdinalClassifier
-from flipmeter.model import World
-from flipmeter.types import Problem
+from flipmeter.ask.family import World
+from flipmeter.errors import Problem
 
 SHARPNESS = 1.3
 THREE = ("low", "medium", "high")

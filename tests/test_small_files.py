@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import flipmeter as fm
+from flipmeter.errors import Problem
 from flipmeter.study.file import Study
-from flipmeter.study.fit import fitted
 from flipmeter.study.grid import conditions
-from flipmeter.types import Problem
+from flipmeter.study.sizes import fitted
 
 Write = Callable[[str, str], Path]
 CLASSES = ("low", "medium", "high")

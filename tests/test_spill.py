@@ -17,19 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import forked
-from flipmeter.decide import open_pipeline
-from flipmeter.decide.pipelines.pipeline import pipelines
-from flipmeter.model import Ledger, Store
-from flipmeter.run import rate
-from flipmeter.run.interim import Terms
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
+from flipmeter.pipelines.pipeline import open_pipeline, pipelines
+from flipmeter.run import rate, spill
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
 from flipmeter.run.perform import perform
-from flipmeter.run.record import spill
-from flipmeter.run.record.folder import Run
-from flipmeter.run.record.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
-from flipmeter.run.record.spill import Spill, scratch
+from flipmeter.run.progress import Terms
+from flipmeter.run.spill import Spill, scratch
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Problem
 
 KILLED = """
 import os, signal, sys

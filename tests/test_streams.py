@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import forked
-from flipmeter.run.record.folder import Run
+from flipmeter.run.folder import Run
 from forked import CONSOLE, Forked
 from misbehaving import Server, rates, serving
 from misbehaving import tidy as tidy

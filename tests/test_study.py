@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from flipmeter.prompt import factors
+from flipmeter.errors import Problem
+from flipmeter.prompt.levels import factors
 from flipmeter.study.file import Study, find_study, read_study, study_keys
 from flipmeter.study.grid import conditions
-from flipmeter.types import Problem
 
 Write = Callable[[str, str], Path]
 SMALL: dict[str, Any] = {"models": ["sim/honest"], "datasets": ["reviews"], "test_size": 30}

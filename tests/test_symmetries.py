@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from flipmeter.decide.symmetries import Turns, symmetries
+from flipmeter.pipelines.symmetries import Turns, symmetries
 from flipmeter.types import View
 
 

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 from statsmodels.discrete.conditional_models import ConditionalLogit
 
-from flipmeter.measure import measure_aspects
-from flipmeter.measure.statistics.davidson import Games, fit_strengths
+from flipmeter.stats.aspects import measure_aspects
+from flipmeter.stats.systems import Games, fit_strengths
 from flipmeter.types import Contrast
 from on_arrays import rank_systems
 

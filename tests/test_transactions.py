@@ -20,21 +20,22 @@ from typing import Any
 import pytest
 import yaml
 
-from flipmeter.base.files.lock import writing
-from flipmeter.base.problem import Incomplete
-from flipmeter.model import Engine, Store
-from flipmeter.model.store import room
-from flipmeter.model.store.leases import Leases
-from flipmeter.run.interim import Terms
+from flipmeter.ask import rescue as room
+from flipmeter.ask.engine import Engine
+from flipmeter.ask.leases import Leases
+from flipmeter.ask.store import Store
+from flipmeter.choose.card import Card, write_card
+from flipmeter.choose.classify import Job, LabelCounts
+from flipmeter.errors import Incomplete, Problem
+from flipmeter.files import writing
+from flipmeter.run import generation
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import CALLS, DECISIONS, FILES, MANIFEST, STUDY, verify
 from flipmeter.run.perform import perform
-from flipmeter.run.record import generation
-from flipmeter.run.record.folder import Run
-from flipmeter.run.record.generation import CALLS, DECISIONS, FILES, MANIFEST, STUDY, verify
-from flipmeter.ship.card import Card, write_card
-from flipmeter.ship.classify import Job, LabelCounts
+from flipmeter.run.progress import Terms
 from flipmeter.study.entries import ModelEntry
 from flipmeter.study.file import Study, read_study
-from flipmeter.types import Problem, Reply
+from flipmeter.types import Reply
 from forked import Forked
 from full_disk import NO_DISK
 from misbehaving import Behaviour, Process, question, run_at_once, serving

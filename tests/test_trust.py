@@ -16,13 +16,13 @@ import yaml
 
 from conftest import Cli
 from flipmeter import OrdinalClassifier, Problem, Question, Study
-from flipmeter.base.consent import Code, Trust, consented, given, remembered, trusting
+from flipmeter.ask import user_code
+from flipmeter.ask.names import identity_of, open_backend
+from flipmeter.ask.ray import Holder
+from flipmeter.ask.user_code import find_callable
+from flipmeter.choose.card import Card
 from flipmeter.cli import VERBS, Verbs
-from flipmeter.model import identity_of, open_backend
-from flipmeter.model.backends import user_code
-from flipmeter.model.backends.ray import Holder
-from flipmeter.model.backends.user_code import find_callable
-from flipmeter.ship.card import Card
+from flipmeter.consent import Code, Trust, consented, given, remembered, trusting
 from flipmeter.types import Model
 
 pytest_plugins = ["pytester"]

@@ -17,11 +17,11 @@ import yaml
 
 from conftest import Cli
 from flipmeter import OrdinalClassifier, Problem, Study
-from flipmeter.base.consent import trusting
-from flipmeter.base.redaction import masked, masked_bytes
-from flipmeter.model import open_backend
-from flipmeter.model.endpoints import endpoint_of, providers
-from flipmeter.ship.card import Card
+from flipmeter.ask.endpoints import endpoint_of, providers
+from flipmeter.ask.names import open_backend
+from flipmeter.choose.card import Card
+from flipmeter.consent import trusting
+from flipmeter.redaction import masked, masked_bytes
 from flipmeter.types import Model
 
 KEY = "sk-proj-7Hs+w/Qq9=Zk_Lm3"

@@ -22,14 +22,14 @@ import yaml
 
 from conftest import Cli
 from flipmeter import Problem, Run, Study, read_predictions
-from flipmeter.base.consent import trusting
-from flipmeter.model import Store
-from flipmeter.report.residuals import residuals_markdown
-from flipmeter.run.record.generation import MANIFEST, _sweep
-from flipmeter.run.record.heartbeat import PROGRESS, read_beat
+from flipmeter.ask.store import Store
+from flipmeter.consent import trusting
+from flipmeter.run.generation import MANIFEST, _sweep
+from flipmeter.run.heartbeat import PROGRESS, read_beat
+from flipmeter.show.residuals import residuals_markdown
+from flipmeter.show.view.folders import RunFolders
+from flipmeter.show.view.server import open_view
 from flipmeter.types import canonical_json
-from flipmeter.view.folders import RunFolders
-from flipmeter.view.server import open_view
 
 EVIL = """
 from pathlib import Path
@@ -364,7 +364,7 @@ def test_a_folder_or_file_with_glob_characters_is_itself(
 def test_a_long_run_in_a_folder_with_glob_characters_reads_its_own_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flipmeter.run.record.spill.MANY", 20)
+    monkeypatch.setattr("flipmeter.run.spill.MANY", 20)
     monkeypatch.chdir(tmp_path)
     study = Study(models=["sim/honest"], datasets=["reviews"], test_size=30, repeats=1)
     plain = study.run("plain", store=":memory:")

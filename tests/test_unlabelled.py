@@ -10,11 +10,13 @@ import pytest
 
 import flipmeter as fm
 from conftest import Cli
-from flipmeter.data import load_file, sample
+from flipmeter.data.files import load_file
+from flipmeter.data.sampling import sample
+from flipmeter.errors import Problem
 from flipmeter.run.rate import writer
 from flipmeter.study.file import read_study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Ask, Problem
+from flipmeter.types import Ask
 
 N_ROWS = 30
 

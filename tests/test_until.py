@@ -12,12 +12,12 @@ import polars as pl
 import pytest
 
 import flipmeter as fm
-from flipmeter.measure import PowerPlan, Watch, looks_of, plan_power, read_claim
-from flipmeter.measure.inference.sequential.bets import mean_evidence
-from flipmeter.measure.inference.sequential.boundaries import operating
-from flipmeter.measure.inference.sequential.power import bet_boundaries, bet_operating
-from flipmeter.model import Store
-from flipmeter.types import Contrast, Problem
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
+from flipmeter.stats.judge import read_claim
+from flipmeter.stats.sequential import looks_of, mean_evidence, operating
+from flipmeter.stats.watch import PowerPlan, Watch, bet_boundaries, bet_operating, plan_power
+from flipmeter.types import Contrast
 
 Cli = Callable[..., tuple[int, str, str]]
 P1 = Contrast("P1", ("base", "reversed"), "label list reversed", "label_order")

@@ -14,7 +14,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 import strict_vendors
-from flipmeter.model import Store
+from flipmeter.ask.store import Store
 from flipmeter.run.batch import export_batch
 from strict_vendors import Vendor, vendor
 from test_vendors import FAMILIES, ran, study

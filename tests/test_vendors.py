@@ -12,10 +12,9 @@ import pytest
 import flipmeter as fm
 import strict_vendors
 from conftest import Cli
-from flipmeter.model.names import params_for
-from flipmeter.model.wires.anthropic_wire import AnthropicWire
-from flipmeter.model.wires.gemini_wire import GeminiWire
-from flipmeter.model.wires.responses_wire import ResponsesWire
+from flipmeter.ask.names import params_for
+from flipmeter.ask.vendor_wires import AnthropicWire, GeminiWire
+from flipmeter.ask.wires import ResponsesWire
 from flipmeter.types import Decoding, Message, Model, Request, Script
 from strict_vendors import Vendor, vendor
 

@@ -18,7 +18,7 @@ import pytest
 
 from conftest import ROOT, Cli
 from flipmeter.cli import REPLACED, VERBS, main, open_verb
-from flipmeter.cli.exits import EXIT_CODES
+from flipmeter.cli.consoles import EXIT_CODES
 
 CLI = ROOT / "src" / "flipmeter" / "cli"
 

@@ -13,8 +13,9 @@ import polars as pl
 import pytest
 
 import flipmeter as fm
-from flipmeter.measure import measure, verdicts
-from flipmeter.run.results.gather import sentences
+from flipmeter.show.gather import sentences
+from flipmeter.stats.estimates import measure
+from flipmeter.stats.judge import verdicts
 from flipmeter.types import Contrast
 from report_runs import simulated
 

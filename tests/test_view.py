@@ -22,21 +22,24 @@ from hypothesis import strategies as st
 
 from changed_runs import changed
 from conftest import Cli
-from flipmeter.model import Ledger, Price, Store
-from flipmeter.report.findings import Findings
-from flipmeter.report.page.filters import TITLES
-from flipmeter.report.page.texts import excerpt
-from flipmeter.report.pairs import FIRST, HIGHER, LAST, LOWER
-from flipmeter.run.record import heartbeat
-from flipmeter.run.record.folder import Run
-from flipmeter.run.record.generation import DECISIONS, MANIFEST, STUDY
-from flipmeter.run.record.heartbeat import PROGRESS, Beat, Door, Heartbeat, read_beat
-from flipmeter.run.results.gather import differences, gather
-from flipmeter.run.results.item_grid import Sought
-from flipmeter.types import Problem, Reply, Request
-from flipmeter.view import RunFolders, folders
-from flipmeter.view.flip_pages import KEY, PAGE, Flips
-from flipmeter.view.server import HEADERS, Viewer
+from flipmeter.ask.limits import Price
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
+from flipmeter.run import heartbeat
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import DECISIONS, MANIFEST, STUDY
+from flipmeter.run.heartbeat import PROGRESS, Beat, Door, Heartbeat, read_beat
+from flipmeter.show.findings import Findings
+from flipmeter.show.gather import differences, gather
+from flipmeter.show.item_grid import Sought
+from flipmeter.show.page.markup import TITLES, excerpt
+from flipmeter.show.pairs import FIRST, HIGHER, LAST, LOWER
+from flipmeter.show.view import folders
+from flipmeter.show.view.flip_pages import KEY, PAGE, Flips
+from flipmeter.show.view.folders import RunFolders
+from flipmeter.show.view.server import HEADERS, Viewer
+from flipmeter.types import Reply, Request
 from read_html import Page
 from report_runs import HOSTILE, hostile, simulated
 
@@ -598,8 +601,8 @@ def test_a_run_leaves_beats_while_it_lasts_and_none_after(
 
 
 def simulated_watching(folder: Path, watch: Callable[[Request, Reply], None]) -> Run:
-    from flipmeter.run.interim import Terms
     from flipmeter.run.perform import perform
+    from flipmeter.run.progress import Terms
     from flipmeter.study.file import read_study
 
     content = {"name": "simulated", "models": ["sim/honest"], "datasets": ["reviews"]}

@@ -10,18 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flipmeter.measure import worst_first
-from flipmeter.measure.inference.sequential.bets import share_bounds
-from flipmeter.model import Ledger, Store
-from flipmeter.run.interim import InterimRate, Terms
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.store import Store
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
-from flipmeter.run.progress import Meter
-from flipmeter.run.record.folder import Run
-from flipmeter.run.results.changed_items import FIRST, SECOND, changed_items
-from flipmeter.run.results.gather import differences, gather
+from flipmeter.run.progress import InterimRate, Meter, Terms
+from flipmeter.show.flipped_items import FIRST, SECOND, changed_items
+from flipmeter.show.gather import differences, gather
+from flipmeter.show.view.folders import RunFolders, describe
+from flipmeter.stats.sequential import share_bounds
+from flipmeter.stats.verdict import worst_first
 from flipmeter.study.file import read_study
-from flipmeter.view.folders import RunFolders
-from flipmeter.view.live import describe
 from read_html import Page
 from report_runs import simulated
 from test_view import beat, put, served

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from changed_runs import changed
 from conftest import Cli
-from flipmeter.report.page.filters import TITLES
-from flipmeter.run.record.folder import Run
-from flipmeter.run.record.generation import CALLS, DECISIONS, MANIFEST
-from flipmeter.run.record.joined import joined
-from flipmeter.run.results.gather import differences, gather
-from flipmeter.run.results.item_grid import Sought
-from flipmeter.view import RunFolders
-from flipmeter.view.flip_pages import PAGE, Flips
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import CALLS, DECISIONS, MANIFEST
+from flipmeter.run.joined import joined
+from flipmeter.show.gather import differences, gather
+from flipmeter.show.item_grid import Sought
+from flipmeter.show.page.markup import TITLES
+from flipmeter.show.view.flip_pages import PAGE, Flips
+from flipmeter.show.view.folders import RunFolders
 from read_html import Page
 from report_runs import simulated
 from test_view import Answer, beat, key_of, naive_flips, naive_page, put, served
@@ -249,7 +249,7 @@ def test_large_runs_are_measured_together_elsewhere(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     n = {name: len(Run(runs / name).decisions) for name in ("east", "west")}
-    monkeypatch.setattr("flipmeter.view.folders.SMALL", max(n.values()))
+    monkeypatch.setattr("flipmeter.show.view.folders.SMALL", max(n.values()))
     (_, both), *_ = served(runs, "/run/east,west", patience=0.01)
     assert "Preparing the report" in both
     assert f"all {sum(n.values()):,} decisions" in both

@@ -10,11 +10,12 @@ import polars as pl
 import pytest
 
 import flipmeter as fm
-from flipmeter.data import load, merge
-from flipmeter.measure import verdict
-from flipmeter.measure.inference.blocks import Strata
-from flipmeter.measure.inference.weighted import weighted_mean
-from flipmeter.types import Problem
+from flipmeter.data.load import load
+from flipmeter.data.sampling import merge
+from flipmeter.errors import Problem
+from flipmeter.stats.blocks import Strata
+from flipmeter.stats.bounds import weighted_mean
+from flipmeter.stats.conclude import verdict
 from report_runs import simulated
 
 NAMES = ("very negative", "negative", "neutral", "positive", "very positive")

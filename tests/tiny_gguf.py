@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flipmeter.model.backends.weights import copy_field, local_models
+from flipmeter.ask.weights import copy_field, local_models
 
 WIDTH, INNER, HEADS, KV_HEADS, LAYERS = 512, 1024, 8, 2, 3
 MIXED = {"Q4_K_M": ("Q4_K", "Q6_K"), "Q5_K_M": ("Q5_K", "Q6_K"), "Q6_K": ("Q6_K", "Q6_K")}

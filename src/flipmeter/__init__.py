@@ -2,23 +2,23 @@
 
 The flow, one noun out of every stage; `types.py` defines the nouns, `run/rate.py` is the one loop:
 
-    data -> probe -> prompt -> plan -> model -> parse -> decide -> measure -> report
-    Item    View     Prompt    Request Reply    Answer   Decision  Estimate   page, tables
+    data -> prompt -> ask -> pipelines -> stats -> show
+    Item    Prompt    Reply  Decision     Estimate page, tables
 
-Above the stages: `study` (the file), `run` (the loop and the folder), `ship` (a rater in use),
-`api` (the public `Study` and `Run`), and at the top `cli`, `view` (live pages) and `bridge`.
+Above the stages: `study` (the file), `run` (the loop and the folder), `choose` (a rater in use),
+`api` (the public `Study` and `Run`), and at the top `paper`, `bridge` and `cli`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from flipmeter.base.problem import Problem
+from flipmeter.errors import Problem
 
 if TYPE_CHECKING:
     from flipmeter import stats
     from flipmeter.api import Run, Study, read_study
-    from flipmeter.run.tables.predictions import Predictions, read_predictions
-    from flipmeter.ship.classifier import OrdinalClassifier
+    from flipmeter.choose.classifier import OrdinalClassifier
+    from flipmeter.run.predictions import Predictions, read_predictions
     from flipmeter.types import Example, Label, Question
 
     __version__: str
@@ -42,11 +42,11 @@ _HOMES = {
     "Example": "types",
     "Label": "types",
     "Question": "types",
-    "OrdinalClassifier": "ship.classifier",
-    "Predictions": "run.tables.predictions",
+    "OrdinalClassifier": "choose.classifier",
+    "Predictions": "run.predictions",
     "Run": "api",
     "Study": "api",
-    "read_predictions": "run.tables.predictions",
+    "read_predictions": "run.predictions",
     "read_study": "api",
 }
 

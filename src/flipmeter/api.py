@@ -20,27 +20,28 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from flipmeter.base.consent import trusting
-from flipmeter.base.drain import draining
-from flipmeter.base.files.atomic import named
-from flipmeter.base.printed import Printed
-from flipmeter.errors import Drained, Stopped
+from flipmeter.consent import trusting
+from flipmeter.drain import draining
+from flipmeter.errors import Drained, Problem, Stopped
+from flipmeter.files import named
+from flipmeter.printed import Printed
 from flipmeter.study.file import Study as StudyFile
 from flipmeter.study.file import explaining, find_study, held_content, spelled_out
 from flipmeter.study.file import read_study as read_study_file
-from flipmeter.types import Problem
 
 if TYPE_CHECKING:
     import polars as pl
     from rich.console import RenderableType
 
-    from flipmeter.measure import LevelChoice
-    from flipmeter.model import Ledger, PriceList, Store
-    from flipmeter.report.configurations import Choice, NextStep
-    from flipmeter.run.record.folder import Run as RunFolder
-    from flipmeter.run.trial import Trial
-    from flipmeter.ship.gate import Checked
-    from flipmeter.ship.select import Selection
+    from flipmeter.ask.pool import Ledger
+    from flipmeter.ask.prices import PriceList
+    from flipmeter.ask.store import Store
+    from flipmeter.choose.choice import Choice, NextStep
+    from flipmeter.choose.gate import Checked
+    from flipmeter.choose.select import Selection
+    from flipmeter.run.folder import Run as RunFolder
+    from flipmeter.run.preview import Trial
+    from flipmeter.stats.held_out import LevelChoice
     from flipmeter.study.forecast import Preview, Speed
     from flipmeter.types import Contrast
 
@@ -76,10 +77,10 @@ class Study(StudyFile):
 
         `power` is a claim such as "P1<0.10": its looks and the power to settle it are added.
         """
-        from flipmeter.model import Store
+        from flipmeter.ask.store import Store
         from flipmeter.run.preview import preview
 
-        place = _given(store) if Path(store).exists() else ":memory:"
+        place = _check_store_path(store) if Path(store).exists() else ":memory:"
         with trusting(trust, trust_hosts), Store(place) as replies:
             return preview(
                 self, replies, listed=prices, is_offline=is_offline, speed=speed, power=power
@@ -87,8 +88,8 @@ class Study(StudyFile):
 
     def show(self, item: int = 1, *, views: Sequence[str] = (), trust: bool = False) -> SideBySide:
         """The prompts of one test item beside the base, differences marked; items count from 1."""
-        from flipmeter.run.declared import why_fixed
-        from flipmeter.run.results.single_items import views_of_item
+        from flipmeter.run.conditions import why_fixed
+        from flipmeter.show.flipped_items import views_of_item
         from flipmeter.study.grid import base_conditions, conditions
 
         with trusting(trust):
@@ -108,12 +109,12 @@ class Study(StudyFile):
         trust_hosts: Sequence[str] = (),
     ) -> Trial:
         """Ask a few items under every view; the result shows how each reply is read."""
-        from flipmeter.model import Store
-        from flipmeter.run.trial import try_study
+        from flipmeter.ask.store import Store
+        from flipmeter.run.preview import try_study
 
         if n_items < 1:
             raise Problem(f"n_items is {n_items}; try at least 1")
-        with trusting(trust, trust_hosts), Store(_given(store)) as replies:
+        with trusting(trust, trust_hosts), Store(_check_store_path(store)) as replies:
             return try_study(self, replies, n_items)
 
     def run(
@@ -135,10 +136,10 @@ class Study(StudyFile):
         `trust` runs Python code that the study names; `trust_hosts` may receive its API keys. A
         rater whose first replies cannot be read is stopped, unless `anyway`.
         """
-        from flipmeter.model import Ledger, Store
-        from flipmeter.run.interim import Listener, Terms
+        from flipmeter.ask.pool import Ledger
+        from flipmeter.ask.store import Store
         from flipmeter.run.perform import perform
-        from flipmeter.run.progress import Meter
+        from flipmeter.run.progress import Listener, Meter, Terms
 
         where = named(Path(folder)) if folder is not None else RUNS / self.name
         ledger = ledger or Ledger()
@@ -147,7 +148,9 @@ class Study(StudyFile):
         with (
             trusting(trust, trust_hosts),
             nullcontext(Listener()) if is_quiet else Meter(ledger) as listener,
-            nullcontext(store) if isinstance(store, Store) else Store(_given(store)) as replies,
+            nullcontext(store)
+            if isinstance(store, Store)
+            else Store(_check_store_path(store)) as replies,
         ):
             terms = Terms(ledger, listener=listener, on=on, anyway=anyway)
             return Run.of(perform(self, where, replies, terms))
@@ -167,7 +170,7 @@ class Study(StudyFile):
                 raise Stopped(str(drained)) from drained
 
 
-def _given(store: StrPath) -> Path:
+def _check_store_path(store: StrPath) -> Path:
     """The path of a store, which is the user's unless it is the default."""
     return Path(store) if Path(store) == STORE else named(Path(store))
 
@@ -190,8 +193,8 @@ def read_study(
 
 def _study_at(name: str) -> Path | Mapping[str, Any]:
     """A study file, or the study that a run folder holds."""
-    from flipmeter.run.record.folder import Run
-    from flipmeter.run.record.generation import MANIFEST, STUDY
+    from flipmeter.run.folder import Run
+    from flipmeter.run.generation import MANIFEST, STUDY
 
     if (Path(name) / MANIFEST).is_file():
         return held_content(Run(Path(name)).path(STUDY))
@@ -220,7 +223,7 @@ class SideBySide(Printed):
         return {name: self.prompts[name] for name in self.views or self.prompts}
 
     def tables(self) -> Iterator[RenderableType]:
-        from flipmeter.report import side_by_side
+        from flipmeter.show.differ import side_by_side
 
         base, shown = self.prompts["base"], self.shown
         if shown.keys() == {"base"}:
@@ -242,9 +245,9 @@ class Run(Printed):
 
     def __init__(self, *paths: StrPath, scale: Sequence[str] | Mapping[str, float] = ()) -> None:
         from flipmeter.data.tables import ENDINGS
-        from flipmeter.run.record.folder import Run as RunFolder
-        from flipmeter.run.record.joined import joined
-        from flipmeter.run.tables.predictions import read_predictions
+        from flipmeter.run.folder import Run as RunFolder
+        from flipmeter.run.joined import joined
+        from flipmeter.run.predictions import read_predictions
 
         found = [Path(path) for path in paths]
         if not found:
@@ -336,25 +339,25 @@ class Run(Printed):
     @cached_property
     def flips(self) -> pl.DataFrame:
         """Every item whose class differs between the two views of a contrast, with its text."""
-        from flipmeter.run.results.gather import flips_of
+        from flipmeter.show.gather import flips_of
 
         return flips_of(self.source)
 
     def aspects(self, name: str, *, costs: Any = None) -> pl.DataFrame:
         """One aspect in detail: direction, severity, slots, excess, worst, ..."""
-        from flipmeter.run.results.aspects import aspects_of
+        from flipmeter.show.gather import aspects_of
 
         return aspects_of(self.source, [name], costs)[name]
 
     def residuals(self) -> pl.DataFrame:
         """The change from the base that each factor level makes."""
-        from flipmeter.measure import residuals
+        from flipmeter.stats.residuals import residuals
 
         return residuals(self.source.parts.decisions, self.contrasts, mode=self.study.mode)
 
     def transfer(self, reference: str) -> pl.DataFrame:
         """Each model minus the `reference` model, under the same config."""
-        from flipmeter.measure import transfer
+        from flipmeter.stats.residuals import transfer
 
         return transfer(
             self.source.parts.decisions, self.contrasts, reference, mode=self.study.mode
@@ -362,13 +365,13 @@ class Run(Printed):
 
     def effects(self) -> pl.DataFrame:
         """Two-way interactions of the factors that the study crosses; needs statsmodels."""
-        from flipmeter.measure import interactions
+        from flipmeter.stats.interactions import interactions
 
         return interactions(self.source.parts.decisions, self.contrasts, mode=self.study.mode)
 
     def phase0(self, greedy: Run | StrPath | None = None) -> pl.DataFrame:
         """The paper's first table; P1, P2 and P3 come from the `greedy` run if one is given."""
-        from flipmeter.measure import phase0_table
+        from flipmeter.stats.estimates import phase0_table
 
         if greedy is None:
             return phase0_table(self.estimates)
@@ -377,7 +380,7 @@ class Run(Printed):
 
     def select(self, **options: Any) -> Selection:
         """The Pareto front of the configurations and the one to ship: `max_flip={"P1": 0.10}`."""
-        from flipmeter.ship.select import select
+        from flipmeter.choose.select import select
 
         return select(self.source, **options)
 
@@ -385,7 +388,7 @@ class Run(Printed):
         self, by: str | None = None, *, rater: str | None = None
     ) -> dict[str, tuple[LevelChoice, ...]]:
         """The best level of every prompt factor, each chosen alone, for each rater and metric."""
-        from flipmeter.ship.by_factor import select_by_factor
+        from flipmeter.choose.factors import select_by_factor
 
         return select_by_factor(self.source, by, rater=rater)
 
@@ -409,12 +412,12 @@ class Run(Printed):
         that this one must not be worse than.
         """
         if claims:
-            from flipmeter.run.results.aspects import certificates_of
+            from flipmeter.show.gather import certificates_of
 
             if gate is not None or against is not None:
                 raise Problem("check either claims or a gate, not both in one call")
             return certificates_of(self.source, claims)
-        from flipmeter.ship.gate import check, read_gate
+        from flipmeter.choose.gate import check, read_gate
 
         limits = gate if gate is None or isinstance(gate, Mapping) else Path(gate)
         return check(
@@ -425,7 +428,7 @@ class Run(Printed):
 
     def compare(self, other: Run | StrPath) -> pl.DataFrame:
         """The other run minus this one, on the items and contrasts that both have."""
-        from flipmeter.run.results.gather import differences
+        from flipmeter.show.gather import differences
 
         second = other if isinstance(other, Run) else Run(other)
         return differences(self.source, second.source)
@@ -435,9 +438,9 @@ class Run(Printed):
 
         With a `greedy` run of the same raters it reports on both phases of the paper's first table.
         """
-        from flipmeter.report import write_report
-        from flipmeter.run.results.gather import beside_greedy
-        from flipmeter.ship.choices import findings
+        from flipmeter.show.gather import beside_greedy
+        from flipmeter.show.next_steps import findings
+        from flipmeter.show.whole import write_report
 
         where = named(Path(path)) if path is not None else self.folder / "report.html"
         found = findings(self.source, self._choices or None)
@@ -448,14 +451,14 @@ class Run(Printed):
         return where
 
     def tables(self) -> Iterator[RenderableType]:
-        from flipmeter.run.results.summary import summary
+        from flipmeter.show.gather import summary
 
         return summary(self.source, self._choices)
 
     @property
     def headline(self) -> list[str]:
         """The answer in a few lines: how many are stable, what is worst, what to use."""
-        from flipmeter.run.results.summary import headline
+        from flipmeter.show.gather import headline
 
         return headline(self.source, self._choices)
 
@@ -464,13 +467,13 @@ class Run(Printed):
 
         `study` is the study file, with options, for the commands that run it again.
         """
-        from flipmeter.ship.next_steps import next_steps
+        from flipmeter.show.next_steps import next_steps
 
         return next_steps(self.source, self._choices, study)
 
     @cached_property
     def _choices(self) -> list[Choice]:
-        from flipmeter.ship.choices import choices_of
+        from flipmeter.show.next_steps import choices_of
 
         is_compared = self.source.tally.select("rater", "level").n_unique() > 1
         return choices_of(self.source) if is_compared else []

@@ -8,7 +8,8 @@ from dataclasses import fields
 from itertools import product
 from typing import Any
 
-from flipmeter.types import Problem, Style
+from flipmeter.errors import Problem
+from flipmeter.types import Style
 
 Cell = Mapping[str, Any]
 Levels = Mapping[str, Sequence[Any]]

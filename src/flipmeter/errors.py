@@ -1,24 +1,17 @@
-"""Every error that one module raises and another one catches, as a tree.
+"""Errors that a user can act on, one tree."""
 
-Exception
-├── Problem              the user can fix it; the command line prints it and exits with 2
-│   ├── BadInput         texts, labels or parameters of a classifier; a ValueError too
-│   ├── Unusable         a reply store that cannot be read or written
-│   │   └── Damaged      ... that holds what was never stored there
-│   └── Incomplete       work stopped early, all replies are stored; exits with 4
-│       ├── Drained      on request
-│       ├── OutOfBudget  before the next request could exceed the budget
-│       ├── Outage       because a server only fails
-│       └── Unreadable   because the first replies make no sense as labels
-└── Retry                this attempt failed, another may succeed
-    ├── Silent           there was no answer in time
-    ├── Unreachable      there was no connection
-    └── Lost             an actor is gone, its requests go to another
-KeyboardInterrupt
-└── Stopped              a drain is over, or a signal came while nothing was being sent
-"""
 
-from flipmeter.base.problem import Incomplete, Problem
+class Problem(Exception):
+    """A user-fixable error: the message names the thing, the value and the way out."""
+
+    def __init__(self, *said: object) -> None:
+        from flipmeter.redaction import masked  # it would double what `import flipmeter` loads
+
+        super().__init__(*(masked(one) if isinstance(one, str) else one for one in said))
+
+
+class Incomplete(Problem):
+    """Work that stopped early; all replies are stored."""
 
 
 class BadInput(Problem, ValueError):

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flipmeter.base.files.atomic import inside
-from flipmeter.types import Problem, canonical_json
+from flipmeter.errors import Problem
+from flipmeter.files import inside
+from flipmeter.types import canonical_json
 
 if TYPE_CHECKING:
     from flipmeter.api import Run
-    from flipmeter.ship.gate import Checked, Gate
+    from flipmeter.choose.gate import Checked, Gate
 
 PerformStudy = Callable[..., "Run"]
 HoldToGate = Callable[..., "Checked"]
@@ -65,14 +66,14 @@ def pytest_collection_modifyitems(
     if not file:
         return
     is_used = any("flip_gate" in getattr(item, "fixturenames", ()) for item in items)
-    found = _gate(Path(file))
+    found = _read_gate_or_problem(Path(file))
     is_named = isinstance(found, Problem) or found.study or found.run
     if is_named or config.getoption("--flip-study") or not is_used:
         items.append(GateItem.from_parent(session, name=f"flip-gate[{file}]", file=Path(file)))
 
 
-def _gate(file: Path) -> Gate | Problem:
-    from flipmeter.ship.gate import read_gate
+def _read_gate_or_problem(file: Path) -> Gate | Problem:
+    from flipmeter.choose.gate import read_gate
 
     try:
         return read_gate(file)
@@ -90,17 +91,17 @@ class GateItem(pytest.Item):
     def runtest(self) -> None:
         """Run the study, or open the run, and test it."""
         __tracebackhide__ = True
-        gate = _gate(self.file)
-        with _failing():
+        gate = _read_gate_or_problem(self.file)
+        with _fail_on_problem():
             if isinstance(gate, Problem):
                 raise gate
             done = self._run(gate).check(gate=self.file)
-        _conclude(done, self.config.getoption("--flip-inconclusive"))
+        _conclude_check(done, self.config.getoption("--flip-inconclusive"))
 
     def _run(self, gate: Gate) -> Run:
         own, study = self.file.parent, self.config.getoption("--flip-study")
         if not study and gate.run:
-            return _opened(own / gate.run)
+            return _open_run(own / gate.run)
         if not study and not gate.study:
             raise Problem(
                 f"{self.file} names nothing to test; add `study: study.yaml` or `run: runs/NAME`, "
@@ -108,9 +109,9 @@ class GateItem(pytest.Item):
             )
         beside = own / gate.study
         chosen = study or (beside if beside.exists() else gate.study)
-        return _perform(
+        return _run_test_study(
             chosen,
-            _folder(self.config, lambda: Path(tempfile.mkdtemp(prefix="flipmeter-"))),
+            _runs_folder(self.config, lambda: Path(tempfile.mkdtemp(prefix="flipmeter-"))),
             self.config,
         )
 
@@ -127,7 +128,7 @@ def flipmeter_run(
     It takes a study file, the name of a bundled study or the content of one, and keys to change:
     `flipmeter_run("study.yaml", test_size=40)`. `trust` runs Python code that the study names.
     """
-    folder = _folder(pytestconfig, lambda: tmp_path_factory.mktemp("flipmeter"))
+    folder = _runs_folder(pytestconfig, lambda: tmp_path_factory.mktemp("flipmeter"))
 
     def run(
         study: str | Path | Mapping[str, Any],
@@ -136,13 +137,13 @@ def flipmeter_run(
         trust_hosts: Sequence[str] = (),
         **changes: Any,
     ) -> Run:
-        with _failing():
-            return _perform(study, folder, pytestconfig, changes, trust, trust_hosts)
+        with _fail_on_problem():
+            return _run_test_study(study, folder, pytestconfig, changes, trust, trust_hosts)
 
     return run
 
 
-def _perform(
+def _run_test_study(
     study: str | Path | Mapping[str, Any],
     folder: Path,
     config: pytest.Config,
@@ -164,7 +165,7 @@ def _perform(
     )
 
 
-def _folder(config: pytest.Config, temporary: Callable[[], Path]) -> Path:
+def _runs_folder(config: pytest.Config, temporary: Callable[[], Path]) -> Path:
     """The folder that keeps runs between sessions, if pytest keeps a cache."""
     if config.getoption("--flip-runs"):
         return Path(config.getoption("--flip-runs"))
@@ -189,23 +190,23 @@ def flip_gate(pytestconfig: pytest.Config) -> HoldToGate:
     ) -> Checked:
         __tracebackhide__ = True
         limits = pytestconfig.getoption("--flip-gate") if gate is None else gate
-        with _failing():
-            done = _opened(run).check(
-                gate=limits, against=None if against is None else _opened(against)
+        with _fail_on_problem():
+            done = _open_run(run).check(
+                gate=limits, against=None if against is None else _open_run(against)
             )
-        _conclude(done, pytestconfig.getoption("--flip-inconclusive"))
+        _conclude_check(done, pytestconfig.getoption("--flip-inconclusive"))
         return done
 
     return hold
 
 
-def _opened(run: Run | str | Path) -> Run:
+def _open_run(run: Run | str | Path) -> Run:
     from flipmeter.api import Run
 
     return run if isinstance(run, Run) else Run(run)
 
 
-def _conclude(done: Checked, when_inconclusive: str) -> None:
+def _conclude_check(done: Checked, when_inconclusive: str) -> None:
     __tracebackhide__ = True
     if done.word in ("flips", "unreadable"):
         pytest.fail(str(done), pytrace=False)
@@ -215,7 +216,7 @@ def _conclude(done: Checked, when_inconclusive: str) -> None:
 
 
 @contextmanager
-def _failing() -> Iterator[None]:
+def _fail_on_problem() -> Iterator[None]:
     """Turn a Problem into a failed test that shows its message alone."""
     __tracebackhide__ = True
     said = ""

@@ -16,8 +16,8 @@ from importlib.metadata import EntryPoint, entry_points
 from traceback import walk_tb
 from typing import Generic, TypeVar
 
+from flipmeter.errors import Problem
 from flipmeter.removed import refusal
-from flipmeter.types import Problem
 
 T = TypeVar("T")
 ENTRY_POINTS = "flipmeter"
@@ -118,22 +118,24 @@ def suggestion(name: str, known: list[str]) -> str:
 
 def load_extensions() -> None:
     """Import the modules that plug-ins name, each once."""
-    for point in _points():
+    for point in _plugin_entry_points():
         if point not in _loaded:
             _loaded.add(point)  # before it is imported: it may look a name up itself
-            _load(point)
+            _load_entry_point(point)
 
 
 def registered_modules() -> frozenset[str]:
     """The modules that installed plug-ins name; none of them is imported."""
-    return frozenset(point.module for point in _points())
+    return frozenset(point.module for point in _plugin_entry_points())
 
 
 def blame(error: BaseException) -> Problem | None:
     """The error of a plug-in's own code as a message that names it; None for any other error."""
     if isinstance(error, BaseExceptionGroup):
         return next(filter(None, map(blame, error.exceptions)), None)
-    packages = {point.module.partition(".")[0]: _package(point) for point in _points()}
+    packages = {
+        point.module.partition(".")[0]: _package_of(point) for point in _plugin_entry_points()
+    }
     for frame, line in reversed([*walk_tb(error.__traceback__)]):
         module = str(frame.f_globals.get("__name__", ""))
         package = packages.get(module.partition(".")[0], OURS)
@@ -146,16 +148,16 @@ def blame(error: BaseException) -> Problem | None:
 
 
 @cache
-def _points() -> tuple[EntryPoint, ...]:
+def _plugin_entry_points() -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=ENTRY_POINTS))
 
 
-def _package(point: EntryPoint) -> str:
+def _package_of(point: EntryPoint) -> str:
     return point.dist.name if point.dist else point.module
 
 
-def _load(point: EntryPoint) -> None:
-    package = _package(point)
+def _load_entry_point(point: EntryPoint) -> None:
+    package = _package_of(point)
     token = _adding.set(package)
     try:
         point.load()

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
-from flipmeter.base.once import once
-from flipmeter.base.problem import Problem as Problem
+from flipmeter.checks import once
+from flipmeter.errors import Problem
 
 Rank = int
 """A class by its place on the scale, 1 (lowest) to M, or a decimal score by its step on the range
@@ -541,13 +541,13 @@ class Script:
     @once
     def digest(self) -> str:
         """The SHA-256 of the messages; where the head ends does not change it."""
-        state = _hashed(self.head).copy()
+        state = _hash_head(self.head).copy()
         state.update(self.rest.encode())
         return state.hexdigest()
 
 
 @lru_cache(maxsize=1024)
-def _hashed(head: Head) -> hashlib._Hash:
+def _hash_head(head: Head) -> hashlib._Hash:
     """The state of a hash after a head; the JSON has no line break, so none is ambiguous."""
     shown = canonical_json([[[m.role, m.content] for m in head.before], head.role])
     return hashlib.sha256(f"{shown}\n{head.start}".encode())
@@ -839,7 +839,9 @@ class Request:
     @once
     def key(self) -> str:
         script = self.script
-        asked = _asked(self.model, script.anchor, self.params, self.answers, self.repeat)
+        asked = _question_identity(
+            self.model, script.anchor, self.params, self.answers, self.repeat
+        )
         return hashlib.sha256(f"{script.digest} {asked}".encode()).hexdigest()
 
     @property
@@ -857,7 +859,9 @@ def _max_tokens(params: str) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _asked(model: str, anchor: int, params: str, answers: tuple[str, ...], repeat: int) -> str:
+def _question_identity(
+    model: str, anchor: int, params: str, answers: tuple[str, ...], repeat: int
+) -> str:
     return canonical_json([model, anchor, params, answers, repeat])
 
 

@@ -18,8 +18,8 @@ pytest.importorskip("axe_playwright_python", reason="make test-browser installs 
 from chromium import launched, opened
 from playwright.sync_api import Browser, Page
 
-from flipmeter.report import write_report
-from flipmeter.ship.choices import findings
+from flipmeter.show.next_steps import findings
+from flipmeter.show.whole import write_report
 from report_runs import simulated
 
 RATERS = ["sim/honest", "sim/first-slot", "sim/last-slot", "sim/biased-noisy"]

@@ -19,9 +19,9 @@ from chromium import launched, snap, violations
 from chromium import opened as opened_at
 from playwright.sync_api import Browser, Page, expect
 
-from flipmeter.report import write_report
-from flipmeter.run.record.folder import Run
-from flipmeter.ship.choices import findings
+from flipmeter.run.folder import Run
+from flipmeter.show.next_steps import findings
+from flipmeter.show.whole import write_report
 from report_runs import hostile, many, simulated
 
 Scheme = Literal["light", "dark"]

@@ -24,7 +24,7 @@ from chromium import launched, snap, violations
 from chromium import opened as opened_at
 from playwright.sync_api import Browser, Page, expect
 
-from flipmeter.run.record.heartbeat import PROGRESS
+from flipmeter.run.heartbeat import PROGRESS
 from report_runs import hostile, many, simulated
 
 expect.set_options(timeout=120_000)

@@ -14,17 +14,17 @@ from tempfile import TemporaryDirectory
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1] / "src"
-STATS, INFERENCE = "measure/statistics/formulas.py", "measure/inference/"
+STATS, INFERENCE = "stats/formulas.py", "measure/inference/"
 PLANTED = (
     ("prompt/levels.py", "Return label only without", "Return label alone without", "wires"),
-    ("probe/orders.py", "RANDOM_OFFSET = 1_000", "RANDOM_OFFSET = 1_001", "labels"),
-    ("decide/debiasers/priors.py", '("N/A", "", "[MASK]")', '("N/B", "", "[MASK]")', "debiased"),
-    ("decide/aggregators/bins.py", "place(2 * sums, exp", "place(3 * sums, exp", "comparing"),
-    ("decide/aggregators/votes.py", "abs(n_votes * classes", "abs(n_votes * 2 * classes", "panel"),
-    ("parse/answer.py", "(len(slots) + 1) for s", "(len(slots) + 2) for s", "sampled"),
+    ("prompt/probes.py", "RANDOM_OFFSET = 1_000", "RANDOM_OFFSET = 1_001", "labels"),
+    ("pipelines/averaging.py", '("N/A", "", "[MASK]")', '("N/B", "", "[MASK]")', "debiased"),
+    ("pipelines/aggregate.py", "place(2 * sums, exp", "place(3 * sums, exp", "comparing"),
+    ("pipelines/aggregate.py", "abs(n_votes * classes", "abs(n_votes * 2 * classes", "panel"),
+    ("prompt/parsing.py", "(len(slots) + 1) for s", "(len(slots) + 2) for s", "sampled"),
     (STATS, "interval_level(level) / 2)", "interval_level(level) / 2.01)", "paper-phase0"),
     (f"{INFERENCE}judge.py", "DRAWS = 2000", "DRAWS = 2001", "table"),
-    ("cli/exits.py", '"unreadable"), NOT_MET', '"unreadable"), NOT_SETTLED', "judges"),
+    ("cli/consoles.py", '"unreadable"), NOT_MET', '"unreadable"), NOT_SETTLED', "judges"),
     (f"{INFERENCE}conclude.py", 'return "inconclusive"', 'return "undecided"', "table"),
 )
 """A file, its text, the other text, and the study that must notice it."""

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from flipmeter.decide import Aggregated, Aggregator, aggregators
-from flipmeter.decide.aggregators.outcomes import Comparisons
+from flipmeter.pipelines.aggregate import Aggregated, Aggregator, Comparisons, aggregators
 from flipmeter.types import Mode
 
 BOTH: frozenset[Mode] = frozenset({"recommended", "paper"})

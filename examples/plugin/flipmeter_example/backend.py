@@ -3,7 +3,8 @@
 It reads the prompt as a model would: the text to rate is what stands last.
 """
 
-from flipmeter.model import Backend, Family, World, backends
+from flipmeter.ask.backend import Backend
+from flipmeter.ask.family import Family, World, backends
 from flipmeter.types import Model, Reply, Request
 
 VERSION = 1

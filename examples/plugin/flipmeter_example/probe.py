@@ -1,6 +1,6 @@
 """A probe: the label list from its middle outwards."""
 
-from flipmeter.probe import Probe, base_view, probes
+from flipmeter.prompt.probes import Probe, base_view, probes
 from flipmeter.types import Contrast, View
 
 

@@ -2,7 +2,8 @@
 
 import polars as pl
 
-from flipmeter.report import Findings, Section, sections
+from flipmeter.show.findings import Findings
+from flipmeter.show.section import Section, sections
 
 
 def classes_given(found: Findings) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""A log of Inspect -> Run: every logged reply under the key of the request that it answers."""
+"""Inspect's output -> Reply, and its configuration -> decoding."""
 
 from __future__ import annotations
 
@@ -7,15 +7,73 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flipmeter.base.files.reading_limits import check_zip
-from flipmeter.bridge.replies import decoding_of, reply_of
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.store import Store
 from flipmeter.bridge.samples import METADATA, PromptSample, questions
-from flipmeter.model import Ledger, Store
-from flipmeter.run.interim import Terms
+from flipmeter.documents import check_zip
+from flipmeter.errors import Problem
+from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
-from flipmeter.run.record.folder import Run
+from flipmeter.run.progress import Terms
 from flipmeter.study.file import Study, read_study
-from flipmeter.types import Message, Problem, Reply, Script
+from flipmeter.types import Message, Reply, Script, Usage
+
+FINISHED = {
+    "stop": "stop",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "content_filter",
+    "tool_calls": "tool_calls",
+}
+"""Finish reasons in Inspect's terms and in those of an endpoint."""
+
+
+def reply_of(output: Any) -> Reply:
+    """The reply in a `ModelOutput`, without the reasoning that Inspect keeps apart."""
+    if not output.choices:
+        return Reply(error=output.error or "the output has no choices")
+    finish, content = FINISHED.get(output.stop_reason, ""), output.message.content
+    parts = () if isinstance(content, str) else content
+    is_refusal = any(getattr(part, "refusal", None) for part in parts)
+    return Reply(
+        text=output.completion,
+        finish="refusal" if is_refusal else finish,
+        usage=_inspect_usage(output.usage),
+        seconds=output.time or 0.0,
+        model=output.model,
+    )
+
+
+def _inspect_usage(usage: Any) -> Usage:
+    if usage is None:
+        return Usage()
+    cached, written = usage.input_tokens_cache_read, usage.input_tokens_cache_write
+    # Inspect counts what a cache holds apart; an endpoint counts it among the prompt's tokens.
+    prompt = usage.input_tokens + (cached or 0) + (written or 0)
+    return Usage(prompt, cached, usage.output_tokens, usage.reasoning_tokens)
+
+
+def decoding_of(config: Any) -> dict[str, Any]:
+    """The `decoding` of a study from a `GenerateConfig`; no option may change the prompt."""
+    if config.system_message:
+        raise Problem(
+            "the log was made with its own system message, which flipmeter's prompts do "
+            "not have; run the task without --system-message"
+        )
+    if config.cache:
+        raise Problem(
+            "the log was made with Inspect's cache, which answers repeats with the same reply; "
+            "run the task without it"
+        )
+    sent = {
+        "temperature": config.temperature,
+        "top_k": config.top_k,
+        "top_p": config.top_p,
+        "seed": config.seed,
+        "stop": config.stop_seqs or None,
+    }
+    return sent | ({"max_tokens": config.max_tokens} if config.max_tokens else {})
+
 
 UNREAD = {"events", "store", "attachments", "timelines"}
 
@@ -119,7 +177,7 @@ def import_log(
     """
     study = log.study.model_copy(update={"data_dir": data_dir})
     wanted = {question.id: question for question in questions(study)}
-    answered = list(_answered(log, wanted))
+    answered = list(_answered_samples(log, wanted))
     n_missing = len(wanted) - len(answered)
     if n_missing and not is_partial:
         raise Problem(
@@ -130,7 +188,9 @@ def import_log(
     return perform(study, folder, store, Terms(ledger or Ledger(), anyway=True), origin=log.origin)
 
 
-def _answered(log: Log, wanted: dict[str, PromptSample]) -> Iterator[tuple[PromptSample, Reply]]:
+def _answered_samples(
+    log: Log, wanted: dict[str, PromptSample]
+) -> Iterator[tuple[PromptSample, Reply]]:
     for sample in log.samples():
         question = wanted.get(str(sample.id))
         if question is None:

@@ -11,14 +11,13 @@ from typing import Any
 
 import polars as pl
 
-from flipmeter.base.files.documents import read_json
-from flipmeter.base.files.reading_limits import JSON_BYTES, read_limited
 from flipmeter.data.labels import shorten
 from flipmeter.data.tables import Record, read_table
-from flipmeter.parse.answer import read_slots
-from flipmeter.parse.decimals import read_scores
+from flipmeter.documents import JSON_BYTES, read_json, read_limited
+from flipmeter.errors import Problem
+from flipmeter.prompt.parsing import read_scores, read_slots
 from flipmeter.registry import suggestion
-from flipmeter.types import Problem, Span, canonical_json
+from flipmeter.types import Span, canonical_json
 
 SCHEMA = pl.Schema(
     {
@@ -91,13 +90,15 @@ def predictions_of(
         replies = _promptfoo(path, named) if is_promptfoo else _lm_eval(path, named, shown)
         for reply in replies:
             whose = (reply.item, reply.condition, reply.model)
-            label, fault = ("", reply.fault) if reply.fault else _label(reply.text, scale)
+            label, fault = (
+                ("", reply.fault) if reply.fault else _read_logged_label(reply.text, scale)
+            )
             rows.append((*whose, counts[whose], label, reply.gold, fault))
             counts[whose] += 1
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def _label(text: str, scale: Sequence[str] | Span) -> tuple[str, str]:
+def _read_logged_label(text: str, scale: Sequence[str] | Span) -> tuple[str, str]:
     """The label of a reply and why there is none."""
     if isinstance(scale, Span):
         found = {scale.name(rank) for rank in read_scores(text, scale)}
@@ -110,7 +111,7 @@ def _label(text: str, scale: Sequence[str] | Span) -> tuple[str, str]:
     return "", "ambiguous" if found else "unparsed"
 
 
-def _written(value: object) -> str:
+def _log_value_text(value: object) -> str:
     """A value of a log as text; other values as JSON."""
     return value if isinstance(value, str) else "" if value is None else canonical_json(value)
 
@@ -119,35 +120,35 @@ def _written(value: object) -> str:
 
 
 def _promptfoo(path: Path, named: Named) -> Iterator[LoggedReply]:
-    results, prompts = _results(path)
+    results, prompts = _promptfoo_results(path)
     items: dict[str, str] = {}
     names: dict[tuple[str, str], str] = {}
     # results stand in the order in which they came in
-    for place, row in sorted(enumerate(results, 1), key=lambda one: _asked(one[1])):
+    for place, row in sorted(enumerate(results, 1), key=lambda one: _test_and_prompt(one[1])):
         where = f"{path}, result {place}"
         told = row.get("vars")
         if not isinstance(told, dict):
             raise Problem(f"{where} has no vars; write the log with promptfoo eval -o FILE.json")
         variables = {k: v for k, v in told.items() if not k.startswith("__")}
-        prompt = str(_inside(row, "prompt", "label") or ""), _template(prompts, row)
+        prompt = str(_nested_value(row, "prompt", "label") or ""), _template(prompts, row)
         if prompt not in names:
             name = _prompt_name(*prompt) or f"prompt {len(names) + 1}"
             names[prompt] = f"{name} {len(names) + 1}" if name in names.values() else name
         own = {k: v for k, v in variables.items() if k != named.condition}
-        output, error = (_inside(row, "response", key) for key in ("output", "error"))
+        output, error = (_nested_value(row, "response", key) for key in ("output", "error"))
         has_failed = row.get("failureReason") == _FAILED or bool(error)
         number = items.setdefault(canonical_json(own), f"test {len(items) + 1}")
         yield LoggedReply(
-            item=_variable(variables, named.item, number, where),
-            condition=_variable(variables, named.condition, names[prompt], where),
+            item=_test_variable(variables, named.item, number, where),
+            condition=_test_variable(variables, named.condition, names[prompt], where),
             model=_provider(row.get("provider")),
-            text=_written(output),
-            gold=_variable(variables, named.gold, _asserted(row), where),
+            text=_log_value_text(output),
+            gold=_test_variable(variables, named.gold, _expected_value(row), where),
             fault="error" if has_failed or output is None else "",
         )
 
 
-def _asked(row: Mapping[str, Any]) -> tuple[int, int]:
+def _test_and_prompt(row: Mapping[str, Any]) -> tuple[int, int]:
     """The places of test and prompt in the evaluation."""
     test, prompt = (row.get(key) for key in ("testIdx", "promptIdx"))
     return (test if isinstance(test, int) else 0, prompt if isinstance(prompt, int) else 0)
@@ -158,16 +159,16 @@ def _template(prompts: object, row: Mapping[str, Any]) -> str:
     place = row.get("promptIdx")
     if not isinstance(prompts, list) or not isinstance(place, int):
         return ""
-    return str(_inside(prompts[place], "raw") or "") if 0 <= place < len(prompts) else ""
+    return str(_nested_value(prompts[place], "raw") or "") if 0 <= place < len(prompts) else ""
 
 
-def _results(path: Path) -> tuple[list[dict[str, Any]], object]:
+def _promptfoo_results(path: Path) -> tuple[list[dict[str, Any]], object]:
     """The results in an output of promptfoo, and its prompts."""
     try:
         content = read_json(read_limited(path, JSON_BYTES), str(path))
     except OSError as error:
         raise Problem(f"{path} cannot be read: {error.strerror or error}") from error
-    found = _inside(content, "results", "results")
+    found = _nested_value(content, "results", "results")
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise Problem(
             f"{path} is not promptfoo output: no list at results.results; write one with "
@@ -175,10 +176,10 @@ def _results(path: Path) -> tuple[list[dict[str, Any]], object]:
         )
     if not found:
         raise Problem(f"{path} has no results; did the evaluation run?")
-    return found, _inside(content, "results", "prompts")
+    return found, _nested_value(content, "results", "prompts")
 
 
-def _inside(value: object, *keys: str) -> Any:
+def _nested_value(value: object, *keys: str) -> Any:
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
@@ -203,20 +204,22 @@ def _provider(value: object) -> str:
     return str(value or "model")
 
 
-def _variable(variables: Mapping[str, object], name: str | None, otherwise: str, where: str) -> str:
+def _test_variable(
+    variables: Mapping[str, object], name: str | None, otherwise: str, where: str
+) -> str:
     if name is None:
         return otherwise
     if name not in variables:
         raise Problem(f"{where} has no variable '{name}'{suggestion(name, list(variables))}")
-    return _written(variables[name]).strip()
+    return _log_value_text(variables[name]).strip()
 
 
-def _asserted(row: Mapping[str, Any]) -> str:
+def _expected_value(row: Mapping[str, Any]) -> str:
     """The expected value of the one assertion on the whole output, "" if there is none."""
-    told = _inside(row, "testCase", "assert")
+    told = _nested_value(row, "testCase", "assert")
     asserts = [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
     equal = [one.get("value") for one in asserts if one.get("type") in ("equals", "iequals")]
-    return _written(equal[0]).strip() if len(equal) == 1 else ""
+    return _log_value_text(equal[0]).strip() if len(equal) == 1 else ""
 
 
 # --- lm-eval ----------------------------------------------------------------------------------
@@ -225,19 +228,19 @@ def _asserted(row: Mapping[str, Any]) -> str:
 def _lm_eval(path: Path, named: Named, shown: dict[str, list[str]]) -> Iterator[LoggedReply]:
     """The replies in samples; `shown` has the options of a document as the first log has them."""
     found = read_table(path, needs="a sample of lm-eval").records
-    records = _of_filter(path, [_sample(path, record) for record in found], named.filter)
-    texts = [_choices(record) for _, record in records]
+    records = _of_filter(path, [_lm_eval_sample(path, record) for record in found], named.filter)
+    texts = [_option_texts(record) for _, record in records]
     names = texts
     if len({tuple(sorted(one)) for one in texts}) > 1:
         names = [
-            _places(own, shown.setdefault(str(record["doc_id"]), own))
+            _option_places(own, shown.setdefault(str(record["doc_id"]), own))
             for (_, record), own in zip(records, texts, strict=True)
         ]
     said = [
-        _chosen(record["filtered_resps"], own, where)
+        _chosen_option(record["filtered_resps"], own, where)
         for (where, record), own in zip(records, names, strict=True)
     ]
-    golds = _golds([record for _, record in records], said, texts, names)
+    golds = _gold_labels([record for _, record in records], said, texts, names)
     task = _SAMPLES.fullmatch(path.stem)
     for (_, record), text, gold in zip(records, said, golds, strict=True):
         yield LoggedReply(
@@ -250,13 +253,13 @@ def _lm_eval(path: Path, named: Named, shown: dict[str, list[str]]) -> Iterator[
         )
 
 
-def _places(texts: list[str], first: list[str]) -> list[str]:
+def _option_places(texts: list[str], first: list[str]) -> list[str]:
     """The places of options, from 1, in the first log that shows them."""
     whole = first if sorted(first) == sorted(texts) else texts
     return [str(whole.index(text) + 1) for text in texts]
 
 
-def _sample(path: Path, record: Record) -> tuple[str, Mapping[str, Any]]:
+def _lm_eval_sample(path: Path, record: Record) -> tuple[str, Mapping[str, Any]]:
     where = f"{path}, row {record.row}"
     if record.fault:
         raise Problem(f"{where}: {record.fault}")
@@ -282,22 +285,22 @@ def _of_filter(
     return [one for one in records if str(one[1].get("filter", "none")) == wanted]
 
 
-def _choices(record: Mapping[str, Any]) -> list[str]:
+def _option_texts(record: Mapping[str, Any]) -> list[str]:
     """The texts that were weighed against each other, none where a reply was generated."""
     said, told = record["filtered_resps"], record.get("arguments")
     if not (isinstance(said, list) and said and all(isinstance(one, list) for one in said)):
         return []
     if not isinstance(told, Mapping) or len(told) != len(said) or len(said) < 2:
         return []
-    return [str(_inside(told, f"gen_args_{k}", "arg_1")).strip() for k in range(len(said))]
+    return [str(_nested_value(told, f"gen_args_{k}", "arg_1")).strip() for k in range(len(said))]
 
 
-def _chosen(said: object, names: Sequence[str], where: str) -> str:
+def _chosen_option(said: object, names: Sequence[str], where: str) -> str:
     """The choice of the greatest log-probability, or the generated text."""
     first = said[0] if isinstance(said, list) and said else said
     if not names:
         first = first[0] if isinstance(first, list) and first else first
-        return _written(first)
+        return _log_value_text(first)
     try:
         weights = [float(one[0]) for one in said]  # type: ignore[attr-defined]
     except (TypeError, ValueError, LookupError) as error:
@@ -307,7 +310,7 @@ def _chosen(said: object, names: Sequence[str], where: str) -> str:
     return names[max(range(len(weights)), key=weights.__getitem__)]
 
 
-def _golds(
+def _gold_labels(
     records: Sequence[Mapping[str, Any]],
     said: Sequence[str],
     texts: Sequence[Sequence[str]],
@@ -325,11 +328,13 @@ def _golds(
         own[place] if 0 <= place < len(own) else ""
         for place, (_, _, own) in zip(places, rows, strict=True)
     ]
-    first, second = sorted((by_text, by_place), key=lambda golds: _support(golds, records, said))
+    first, second = sorted(
+        (by_text, by_place), key=lambda golds: _gold_agreement(golds, records, said)
+    )
     return [b or a or one for a, b, one in zip(first, second, told, strict=True)]
 
 
-def _support(
+def _gold_agreement(
     golds: Sequence[str], records: Sequence[Mapping[str, Any]], said: Sequence[str]
 ) -> tuple[int, int]:
     """Number of samples that agree with their accuracy under these classes, and number with one."""

@@ -8,21 +8,12 @@ from typing import Any
 
 import polars as pl
 
-from flipmeter.model import identity_of
+from flipmeter.ask.names import identity_of
+from flipmeter.errors import Problem
 from flipmeter.run.rate import Rating, seat
 from flipmeter.study.file import Study
 from flipmeter.study.grid import conditions
-from flipmeter.types import (
-    Call,
-    Condition,
-    Contrast,
-    Extract,
-    Message,
-    Problem,
-    Prompt,
-    Script,
-    Span,
-)
+from flipmeter.types import Call, Condition, Contrast, Extract, Message, Prompt, Script, Span
 
 METADATA = "flipmeter"
 """The metadata key with the study of a task."""

@@ -33,7 +33,7 @@ from inspect_ai.scorer import (
 )
 from inspect_ai.solver import TaskState, generate
 
-from flipmeter.bridge.replies import reply_of
+from flipmeter.bridge.logs import reply_of
 from flipmeter.bridge.samples import (
     ANYBODY,
     METADATA,
@@ -45,11 +45,12 @@ from flipmeter.bridge.samples import (
     questions,
     span_of,
 )
-from flipmeter.measure import measure
-from flipmeter.parse import parse
-from flipmeter.probe import contrasts_of, shown_in
+from flipmeter.errors import Problem
+from flipmeter.prompt.parsing import parse
+from flipmeter.prompt.probes import contrasts_of, shown_in
+from flipmeter.stats.estimates import measure
 from flipmeter.study.file import Study, find_study, read_study
-from flipmeter.types import Answer, Decoding, Mode, Problem, Prompt, Rank
+from flipmeter.types import Answer, Decoding, Mode, Prompt, Rank
 
 SPEAKERS: dict[str, type[ChatMessage]] = {
     "system": ChatMessageSystem,
@@ -58,7 +59,7 @@ SPEAKERS: dict[str, type[ChatMessage]] = {
 }
 
 
-def _registered(name: str, probes: Sequence[str] | None = None) -> Callable[..., Task]:
+def _register_task(name: str, probes: Sequence[str] | None = None) -> Callable[..., Task]:
     """Register a task of some probes; without probes, of those that the study names."""
 
     def build(
@@ -89,12 +90,12 @@ def _registered(name: str, probes: Sequence[str] | None = None) -> Callable[...,
     return made
 
 
-label_order = _registered("label_order", ["label_order"])
-demo_order = _registered("demo_order", ["demo_order"])
-placement = _registered("placement", ["placement"])
-pair_order = _registered("pair_order", ["pair_order"])
-option_order = _registered("option_order", ["option_order"])
-positions = _registered("positions")
+label_order = _register_task("label_order", ["label_order"])
+demo_order = _register_task("demo_order", ["demo_order"])
+placement = _register_task("placement", ["placement"])
+pair_order = _register_task("pair_order", ["pair_order"])
+option_order = _register_task("option_order", ["option_order"])
+positions = _register_task("positions")
 
 
 def as_task(study: Study) -> Task:
@@ -102,34 +103,36 @@ def as_task(study: Study) -> Task:
     raters = [rater for level in study.levels().values() for rater in study.raters(level)]
     longest = max((rater.decoding for rater in raters), key=lambda how: how.max_tokens)
     return Task(
-        dataset=MemoryDataset([_sample(question) for question in questions(study)], study.name),
+        dataset=MemoryDataset(
+            [_inspect_sample(question) for question in questions(study)], study.name
+        ),
         solver=generate(),
         scorer=label(),
         metrics=[flips(study.probes, study.mode, study.aggregate_includes_base)],
-        config=_config(longest),
+        config=_inspect_config(longest),
         epochs=1,  # repeats are samples of their own
         metadata={METADATA: {"study": study.model_dump(mode="json"), "folder": str(study.folder)}},
     )
 
 
-def _sample(question: PromptSample) -> Sample:
+def _inspect_sample(question: PromptSample) -> Sample:
     prompt, gold = question.call.prompt, question.call.ask.item.gold
     return Sample(
         input=[SPEAKERS[one.role](content=one.content) for one in prompt.script.messages],
-        target=_target(prompt, gold) if gold else "",
+        target=_target_answer(prompt, gold) if gold else "",
         id=question.id,
         metadata=question.metadata,
     )
 
 
-def _target(prompt: Prompt, gold: Rank) -> str:
+def _target_answer(prompt: Prompt, gold: Rank) -> str:
     """The right answer: a label, or a number."""
     if prompt.span is None:
         return prompt.answers[prompt.ranks.index(gold)]
     return prompt.span.name(prompt.span.mirrored(gold) if prompt.is_mirrored else gold)
 
 
-def _config(decoding: Decoding) -> GenerateConfig:
+def _inspect_config(decoding: Decoding) -> GenerateConfig:
     """The decoding settings in Inspect's terms."""
     fields = decoding.body()
     for name in ("min_p", "repetition_penalty"):
@@ -147,7 +150,7 @@ def label() -> Scorer:
         read = parse(reply_of(state.output), offered(state.metadata), extract_of(state.metadata))
         shown = offered(state.metadata).label(read.slot) if read.slot else None
         return Score(
-            value=_value(read, state.metadata),
+            value=_inspect_score_value(read, state.metadata),
             answer=shown,
             explanation=read.fault or state.output.completion,
             metadata={"rank": read.rank, "slot": read.slot, "fault": read.fault or ""},
@@ -156,7 +159,7 @@ def label() -> Scorer:
     return score
 
 
-def _value(read: Answer, metadata: Mapping[str, Any]) -> Value:
+def _inspect_score_value(read: Answer, metadata: Mapping[str, Any]) -> Value:
     span, gold = span_of(metadata), metadata["gold"]
     if not read.rank:
         return NOANSWER
@@ -175,7 +178,7 @@ def flips(
     def measured(scores: list[SampleScore]) -> Value:
         if not scores:  # Inspect asks this before anything is there
             return {}
-        table = pl.DataFrame([_row(score) for score in scores], infer_schema_length=None)
+        table = pl.DataFrame([_score_row(score) for score in scores], infer_schema_length=None)
         made = contrasts_of(probes, includes_base=aggregate_includes_base)
         contrasts = shown_in(made, table["view"].unique().to_list())
         return figures(measure(table, contrasts, mode=mode), contrasts)
@@ -183,7 +186,7 @@ def flips(
     return measured
 
 
-def _row(score: SampleScore) -> dict[str, Any]:
+def _score_row(score: SampleScore) -> dict[str, Any]:
     where, read = score.sample_metadata or {}, score.score.metadata or {}
     plain = {name: value for name, value in where.items() if name not in READING}
     return plain | {"rater": "", "rank": read["rank"]}

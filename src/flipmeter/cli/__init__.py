@@ -15,10 +15,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from flipmeter.base.printed import guard_streams, unwritten
-from flipmeter.base.problem import Incomplete, Problem
-from flipmeter.cli.consoles import fail, warn
-from flipmeter.cli.exits import EXIT_CODES, INCOMPLETE, USAGE
+from flipmeter.cli.consoles import EXIT_CODES, INCOMPLETE, USAGE, fail, warn
+from flipmeter.errors import Incomplete, Problem
+from flipmeter.printed import guard_streams, unwritten
 
 __all__ = ["main"]
 

@@ -11,20 +11,18 @@ import polars as pl
 from rich.console import RenderableType
 
 from flipmeter.api import Run, Study
-from flipmeter.base.drain import draining
-from flipmeter.base.files.parquet import collected
-from flipmeter.cli.consoles import fail, say, warn
-from flipmeter.cli.exits import INCOMPLETE, NOT_SETTLED
-from flipmeter.cli.output import finish, say_next
-from flipmeter.cli.printing import heading
-from flipmeter.model import Ledger, Store
-from flipmeter.model.store.rescue import left_behind
-from flipmeter.run.interim import Terms
-from flipmeter.run.progress import Meter
-from flipmeter.run.record.generation import CALLS
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.rescue import left_behind
+from flipmeter.ask.store import Store
+from flipmeter.cli.consoles import INCOMPLETE, NOT_SETTLED, fail, say, warn
+from flipmeter.cli.output import finish, heading, say_next
+from flipmeter.drain import draining
+from flipmeter.parquet import collected
+from flipmeter.run.generation import CALLS
+from flipmeter.run.progress import Meter, Terms
 
 if TYPE_CHECKING:
-    from flipmeter.report.configurations import NextStep
+    from flipmeter.choose.choice import NextStep
 
 
 def ask(
@@ -47,7 +45,7 @@ def ask(
     else:
         say(*done.tables(), *then(done), f"\nrun folder: {folder}")
         say_next(steps(done))
-    _end(done, ledger)
+    _exit_if_incomplete(done, ledger)
 
 
 @contextmanager
@@ -70,7 +68,7 @@ def print_run(done: Run, folder: Path, steps: Sequence[NextStep]) -> None:
     finish(heading(done) | content, as_json=True, steps=steps)
 
 
-def _end(done: Run, ledger: Ledger) -> None:
+def _exit_if_incomplete(done: Run, ledger: Ledger) -> None:
     """Exit with an error if the run is incomplete or its claim is open."""
     if done.stopped and not done.source.is_settled:
         fail(done.stopped, INCOMPLETE)

@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from flipmeter.api import STORE
+from flipmeter.ask.batch import MOST_REQUESTS
+from flipmeter.ask.store import Store
 from flipmeter.cli.consoles import warn
-from flipmeter.cli.next_commands import on_file, with_study
 from flipmeter.cli.options import (
     AsJson,
     Changes,
@@ -27,9 +28,7 @@ from flipmeter.cli.options import (
     study_of,
     verb,
 )
-from flipmeter.cli.output import finish
-from flipmeter.model import Store
-from flipmeter.model.batch.files import MOST_REQUESTS
+from flipmeter.cli.output import finish, on_file, with_study
 from flipmeter.run.batch import export_batch, import_batch
 
 app = verb()

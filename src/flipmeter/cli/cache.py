@@ -11,27 +11,14 @@ import typer
 from rich.progress import Progress
 
 from flipmeter.api import STORE
-from flipmeter.base.files.atomic import named
+from flipmeter.ask.export import export, open_stored, plan_prune, prune
+from flipmeter.ask.merge import convert, merge
 from flipmeter.cli.consoles import errors, warn
-from flipmeter.cli.next_commands import this_again
-from flipmeter.cli.options import (
-    AsJson,
-    StorePath,
-    out_option,
-    verb,
-    written,
-)
-from flipmeter.cli.output import finish
-from flipmeter.model import (
-    convert,
-    export,
-    merge,
-    open_stored,
-    plan_prune,
-    prune,
-)
-from flipmeter.run.record.folder import Run
-from flipmeter.types import Problem
+from flipmeter.cli.options import AsJson, StorePath, out_option, verb, written
+from flipmeter.cli.output import finish, this_again
+from flipmeter.errors import Problem
+from flipmeter.files import named
+from flipmeter.run.folder import Run
 
 app = verb()
 
@@ -64,7 +51,7 @@ def cache_export(
     as_json: AsJson = False,
 ) -> None:
     """Write requests with their replies: all of a store, or those of one run."""
-    keys = _keys(source) if source.is_dir() else None
+    keys = _answered_keys(source) if source.is_dir() else None
     path = named(source) if keys is None else store
     with open_stored(path) as replies:
         n_written = export(replies, out, keys, has_prompts=not no_prompts)
@@ -81,7 +68,7 @@ def cache_export(
     )
 
 
-def _keys(folder: Path) -> list[str]:
+def _answered_keys(folder: Path) -> list[str]:
     answered = Run(folder).calls.filter(pl.col("error") == "")
     return answered["key"].unique(maintain_order=True).to_list()
 
@@ -155,7 +142,7 @@ def cache_prune(
     as_json: AsJson = False,
 ) -> None:
     """Remove the replies that no named run uses, and free their space."""
-    runs = {folder: _keys(folder) for folder in keep}
+    runs = {folder: _answered_keys(folder) for folder in keep}
     keys = [key for found in runs.values() for key in found]
     with open_stored(store) as replies:
         planned = plan_prune(replies, keys)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flipmeter.cli.consoles import say
-from flipmeter.cli.exits import exit_by
-from flipmeter.cli.next_commands import unless_met
+from flipmeter.choose.tables import claims_junit, claims_markdown
+from flipmeter.cli.consoles import exit_by, say
 from flipmeter.cli.options import (
     AsJson,
     ScaleOption,
@@ -20,17 +19,15 @@ from flipmeter.cli.options import (
     verb,
     written,
 )
-from flipmeter.cli.output import AsCsv, Output, write_text
-from flipmeter.cli.printing import heading
-from flipmeter.measure.inference.claims import overall_outcome
-from flipmeter.report import certificate_table, warned
-from flipmeter.report.claims import claims_junit, claims_markdown
-from flipmeter.run.record.generation import verify
-from flipmeter.types import Problem
+from flipmeter.cli.output import AsCsv, Output, heading, unless_met, write_text
+from flipmeter.errors import Problem
+from flipmeter.run.generation import verify
+from flipmeter.show.estimate_tables import certificate_table, warned
+from flipmeter.stats.judge import overall_outcome
 
 if TYPE_CHECKING:
     from flipmeter.api import Run
-    from flipmeter.ship.gate import Checked
+    from flipmeter.choose.gate import Checked
 
 app = verb()
 
@@ -79,7 +76,7 @@ def check_(
     out: TableOut = None,
 ) -> None:
     """Test a run: exit 0 if every limit or claim is shown to hold, 1 if one is not, 3 if open."""
-    folders, claims = _split(names)
+    folders, claims = _split_runs_and_claims(names)
     for path in (out, junit, markdown):
         spare(path, *folders, gate, against)
     for folder in folders if is_verified else ():
@@ -96,7 +93,7 @@ def check_(
     _say_claims(run, claims, output, folders)
 
 
-def _split(names: list[str]) -> tuple[list[Path], list[str]]:
+def _split_runs_and_claims(names: list[str]) -> tuple[list[Path], list[str]]:
     """The first name is a run; so are those after it that exist, and the rest are claims."""
     first = next((n for n, name in enumerate(names) if n and not Path(name).exists()), len(names))
     return [Path(name) for name in names[:first]], names[first:]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flipmeter.api import STORE
-from flipmeter.base.run_sync import wait_for
+from flipmeter.ask.limits import Budget, Price
+from flipmeter.choose.card import Card, read_as_written, read_card
+from flipmeter.choose.classify import Job, LabelCounts, classify
 from flipmeter.cli.asking import asking
-from flipmeter.cli.consoles import fail, warn
-from flipmeter.cli.exits import INCOMPLETE
-from flipmeter.cli.next_commands import after_classify, this_again
+from flipmeter.cli.consoles import INCOMPLETE, fail, warn
 from flipmeter.cli.options import (
     AsJson,
     DataDir,
@@ -24,14 +24,12 @@ from flipmeter.cli.options import (
     out_option,
     verb,
 )
-from flipmeter.cli.output import finish
-from flipmeter.model import Budget, Price
-from flipmeter.ship.card import Card, read_as_written, read_card
-from flipmeter.ship.classify import Job, LabelCounts, classify
-from flipmeter.types import Problem
+from flipmeter.cli.output import after_classify, finish, this_again
+from flipmeter.errors import Problem
+from flipmeter.loops import wait_for
 
 if TYPE_CHECKING:
-    from flipmeter.report.configurations import NextStep
+    from flipmeter.choose.choice import NextStep
 
 app = verb()
 
@@ -106,7 +104,7 @@ def classify_(
         file,
         out or file.with_name(f"{file.stem}.labelled.csv"),
         text,
-        dict(map(_field, fields or [])),
+        dict(map(_parse_field_option, fields or [])),
         tuple(columns) if columns else None,
         limit,
         abstain_below,
@@ -115,21 +113,21 @@ def classify_(
     if told := chosen.warning(known):
         warn(told)
     with asking(store) as (replies, terms):
-        terms = replace(terms, budget=_budget(chosen, max_calls, max_usd))
+        terms = replace(terms, budget=_card_budget(chosen, max_calls, max_usd))
         done = wait_for(classify(chosen, job, replies, terms, anew=anew, world=known))
     is_as_written = model is None and average is None
     steps = after_classify(card, read_as_written(card)) if is_as_written else []
-    _tell(job, done, steps, as_json=as_json)
+    _print_label_counts(job, done, steps, as_json=as_json)
 
 
-def _field(text: str) -> tuple[str, str]:
+def _parse_field_option(text: str) -> tuple[str, str]:
     name, equals, column = text.partition("=")
     if not (name and equals and column):
         raise Problem(f"--field {text!r} has no column; write NAME=COLUMN")
     return name, column
 
 
-def _budget(card: Card, max_calls: int | None, max_usd: float | None) -> Budget | None:
+def _card_budget(card: Card, max_calls: int | None, max_usd: float | None) -> Budget | None:
     if max_calls is None and max_usd is None:
         return None
     known = [one.price for one in card.members if one.price]
@@ -140,7 +138,9 @@ def _budget(card: Card, max_calls: int | None, max_usd: float | None) -> Budget 
     return Budget(calls=max_calls, usd=max_usd, price=price)
 
 
-def _tell(job: Job, done: LabelCounts, steps: list[NextStep], *, as_json: bool) -> None:
+def _print_label_counts(
+    job: Job, done: LabelCounts, steps: list[NextStep], *, as_json: bool
+) -> None:
     failed = done.faults["error"]
     lines = [f"labels: {job.out} ({done.n_rows:,} rows, {done.n_new:,} new)"]
     if not done.n_new:

@@ -9,9 +9,8 @@ import typer
 
 from flipmeter.cli.consoles import say
 from flipmeter.cli.options import AsJson, ScaleOption, TableOut, WithinOption, open_run, spare, verb
-from flipmeter.cli.output import AsCsv, Output
-from flipmeter.cli.printing import warning_lines
-from flipmeter.report import comparison_table
+from flipmeter.cli.output import AsCsv, Output, warning_lines
+from flipmeter.show.estimate_tables import comparison_table
 
 app = verb()
 

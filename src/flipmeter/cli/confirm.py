@@ -9,11 +9,10 @@ import typer
 from rich.console import RenderableType
 
 from flipmeter.api import STORE
-from flipmeter.base.files.atomic import inside
+from flipmeter.choose.card import read_as_written, write_card
+from flipmeter.choose.confirm import confirm
 from flipmeter.cli.asking import asking
-from flipmeter.cli.consoles import fail, warn
-from flipmeter.cli.exits import INCOMPLETE, exit_by
-from flipmeter.cli.next_commands import after_confirm
+from flipmeter.cli.consoles import INCOMPLETE, exit_by, fail, warn
 from flipmeter.cli.options import (
     AsJson,
     DataDir,
@@ -25,9 +24,8 @@ from flipmeter.cli.options import (
     verb,
     written,
 )
-from flipmeter.cli.output import finish
-from flipmeter.ship.card import read_as_written, write_card
-from flipmeter.ship.confirm import confirm
+from flipmeter.cli.output import after_confirm, finish
+from flipmeter.files import inside
 
 app = verb()
 

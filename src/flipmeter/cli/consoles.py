@@ -1,4 +1,4 @@
-"""The two consoles: results on stdout, everything else on stderr."""
+"""The exit codes of all verbs; the help and the reference print this table."""
 
 from __future__ import annotations
 
@@ -6,11 +6,33 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from flipmeter.base.printed import Shown, plain_console, without_controls
-from flipmeter.cli.exits import USAGE
+from flipmeter.__main__ import INTERRUPTED
+from flipmeter.printed import Shown, plain_console, without_controls
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+DONE, NOT_MET, USAGE, NOT_SETTLED, INCOMPLETE = range(5)
+EXIT_CODES = {
+    DONE: "done; a claim, gate or card that was tested holds",
+    NOT_MET: "tested and not met: the rater flips, or its answers cannot be read",
+    USAGE: "usage error; the message says what to change",
+    NOT_SETTLED: "inconclusive: too few items to tell",
+    INCOMPLETE: "incomplete: stopped, out of budget, requests failed, or output not written; "
+    "run again to continue",
+    INTERRUPTED: "interrupted while nothing was being sent",
+}
+BY_WORD = {
+    **dict.fromkeys(("stable", "shown"), DONE),
+    **dict.fromkeys(("flips", "refuted", "unreadable"), NOT_MET),
+}
+"""The exit code of a verdict, or of the outcome of claims; any other word is not settled."""
+
+
+def exit_by(word: str) -> NoReturn:
+    """End with the exit code of a verdict, or of the outcome of claims."""
+    sys.exit(BY_WORD.get(word, NOT_SETTLED))
+
 
 PIPE_WIDTH = 160
 """Width of tables in a pipe, unless the variable COLUMNS sets another."""

@@ -8,17 +8,9 @@ from rich.console import RenderableType
 
 from flipmeter.api import STORE, Run
 from flipmeter.cli.asking import ask
-from flipmeter.cli.next_commands import on_file
-from flipmeter.cli.options import (
-    AsJson,
-    Limit,
-    Out,
-    StorePath,
-    run_folder,
-    study_of,
-    verb,
-)
-from flipmeter.run.results.summary import one_flip
+from flipmeter.cli.options import AsJson, Limit, Out, StorePath, run_folder, study_of, verb
+from flipmeter.cli.output import on_file
+from flipmeter.show.gather import one_flip
 
 app = verb()
 

@@ -11,7 +11,6 @@ import typer
 from rich.console import RenderableType
 
 from flipmeter.cli.consoles import say
-from flipmeter.cli.next_commands import on_run
 from flipmeter.cli.options import (
     AsJson,
     RunsOrTable,
@@ -22,10 +21,9 @@ from flipmeter.cli.options import (
     spare,
     verb,
 )
-from flipmeter.cli.output import AsCsv, Output
-from flipmeter.cli.printing import heading, warning_lines
-from flipmeter.report import residual_notes, residual_table, write_effects
-from flipmeter.report.effects import CANNOT_SEE, interaction_notes, interaction_table
+from flipmeter.cli.output import AsCsv, Output, heading, on_run, warning_lines
+from flipmeter.show.residuals import residual_notes, residual_table
+from flipmeter.show.screen import CANNOT_SEE, interaction_notes, interaction_table, write_effects
 
 app = verb()
 
@@ -57,7 +55,7 @@ def effects(
     blind += [NEEDS] if is_crossed and "interactions" not in tables else []
 
     def people() -> None:
-        say("", *_shown(tables), *blind, *warning_lines(done))
+        say("", *_effect_tables(tables), *blind, *warning_lines(done))
 
     def write(rows: pl.DataFrame, path: Path) -> None:
         write_effects(tables, rows, path)
@@ -71,7 +69,7 @@ def effects(
     )
 
 
-def _shown(tables: dict[str, pl.DataFrame]) -> list[RenderableType]:
+def _effect_tables(tables: dict[str, pl.DataFrame]) -> list[RenderableType]:
     shown: list[RenderableType] = []
     for name, table in tables.items():
         if name == "interactions":

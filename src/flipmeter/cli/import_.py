@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from flipmeter.api import STORE, Run
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.store import Store
 from flipmeter.bridge.logs import import_log, open_log
 from flipmeter.bridge.other_tools import Named, is_of_other_tool, predictions_of
 from flipmeter.cli.asking import print_run
-from flipmeter.cli.consoles import fail, say, warn
-from flipmeter.cli.exits import INCOMPLETE
-from flipmeter.cli.next_commands import on_file, on_run
+from flipmeter.cli.consoles import INCOMPLETE, fail, say, warn
 from flipmeter.cli.options import (
     AsJson,
     DataDir,
@@ -24,12 +24,10 @@ from flipmeter.cli.options import (
     spare,
     verb,
 )
-from flipmeter.cli.output import finish, say_next, write_rows
-from flipmeter.data.labels import NOMINAL
-from flipmeter.data.number_scales import parse_span, read_span
-from flipmeter.model import Ledger, Store
-from flipmeter.run.tables.pair_tables import SWAPPED
-from flipmeter.types import Problem
+from flipmeter.cli.output import finish, on_file, on_run, say_next, write_rows
+from flipmeter.data.labels import NOMINAL, parse_span, read_span
+from flipmeter.errors import Problem
+from flipmeter.run.prediction_rows import SWAPPED
 
 app = verb()
 

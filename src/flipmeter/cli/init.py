@@ -8,20 +8,14 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.base.redaction import refuse_hidden
+from flipmeter.__main__ import INTERRUPTED
 from flipmeter.cli.consoles import warn
-from flipmeter.cli.exits import INTERRUPTED
-from flipmeter.cli.next_commands import on_file
-from flipmeter.cli.options import (
-    AsJson,
-    out_option,
-    spare,
-    verb,
-)
-from flipmeter.cli.output import finish, write_text
-from flipmeter.data.number_scales import parse_span
+from flipmeter.cli.options import AsJson, out_option, spare, verb
+from flipmeter.cli.output import finish, on_file, write_text
+from flipmeter.data.labels import parse_span
+from flipmeter.errors import Problem
+from flipmeter.redaction import refuse_hidden
 from flipmeter.study.draft import EMBEDDED, Ask, draft_study
-from flipmeter.types import Problem
 
 app = verb()
 

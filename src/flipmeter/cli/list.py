@@ -9,22 +9,25 @@ from typing import Annotated, Any
 import polars as pl
 import typer
 
+from flipmeter.ask.family import backends
 from flipmeter.cli.consoles import say
-from flipmeter.cli.next_commands import on_file
 from flipmeter.cli.options import AsJson, DataDir, out_option, verb
-from flipmeter.cli.output import finish, print_json, write_rows
-from flipmeter.data import datasets, load
-from flipmeter.decide import aggregators, debiasers, open_pipeline, pipelines
-from flipmeter.measure import ASPECTS, gate_limits
-from flipmeter.metrics import metrics
-from flipmeter.model import backends
-from flipmeter.probe import demo_orders, probes
-from flipmeter.prompt import factors
+from flipmeter.cli.output import finish, on_file, print_json, write_rows
+from flipmeter.data.catalog import datasets
+from flipmeter.data.load import load
+from flipmeter.errors import Problem
+from flipmeter.pipelines.aggregate import aggregators
+from flipmeter.pipelines.corrections import debiasers
+from flipmeter.pipelines.pipeline import open_pipeline, pipelines
+from flipmeter.prompt.levels import factors
+from flipmeter.prompt.probes import demo_orders, probes
 from flipmeter.registry import OURS, Registry, about, suggestion
-from flipmeter.report import sections
-from flipmeter.report.table import Table, groups_of
-from flipmeter.study.configs import configs
-from flipmeter.types import Problem
+from flipmeter.show.section import sections
+from flipmeter.show.table import Table, groups_of
+from flipmeter.stats.aspects import ASPECTS
+from flipmeter.stats.limits import gate_limits
+from flipmeter.stats.metrics import metrics
+from flipmeter.study.entries import configs
 
 app = verb()
 
@@ -65,7 +68,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """Print the names that a study may use; write a dataset of the catalog to a file."""
-    kinds = _kinds()
+    kinds = _parts_by_kind()
     if kind is not None and kind not in kinds:
         raise Problem(f"no kind named '{kind}'{suggestion(kind, list(kinds))}")
     if name is not None or out is not None:
@@ -103,39 +106,41 @@ def _write_dataset(
     )
 
 
-def _kinds() -> dict[str, dict[str, str]]:
+def _parts_by_kind() -> dict[str, dict[str, str]]:
     """Every kind of part with the names in it and a line about each."""
-    levels = {factor: ", ".join(_named(registry)) for factor, registry in factors.items()} | {
+    levels = {
+        factor: ", ".join(_iter_part_names(registry)) for factor, registry in factors.items()
+    } | {
         "shots": "demonstrations per class: 0, 1, 2, ...",
         "layout": "cued, paper",
         "word_reversal": "header, flipped",
         "cardinality": "2 or 3, or a name under `merge`: neighbouring classes are merged",
     }
-    return {"models": _models(), "factors": levels} | {
-        kind: {name: _line(registry, name) for name in registry}
+    return {"models": _model_addresses(), "factors": levels} | {
+        kind: {name: _describe_part(registry, name) for name in registry}
         for kind, registry in REGISTRIES.items()
     }
 
 
-def _line(registry: Registry[Any], name: str) -> str:
+def _describe_part(registry: Registry[Any], name: str) -> str:
     """The description of a part, with the package of a plug-in's."""
     part = open_pipeline(name).traits if registry is pipelines else registry[name]
     package = registry.package(name)
     return about(part) if package == OURS else f"{about(part)} (from {package})"
 
 
-def _named(registry: Registry[Any]) -> Iterator[str]:
+def _iter_part_names(registry: Registry[Any]) -> Iterator[str]:
     """The names of a registry, with the package of those from plug-ins."""
     for name in registry:
         package = registry.package(name)
         yield name if package == OURS else f"{name} (from {package})"
 
 
-def _models() -> dict[str, str]:
+def _model_addresses() -> dict[str, str]:
     """The address of every model that has a name, and the pattern of all others."""
     names: dict[str, str] = {}
     for kind, family in sorted(backends.items(), key=lambda pair: not pair[1].is_in_process):
         if family.pattern:
-            names[f"{kind}/{family.pattern}"] = _line(backends, kind)
+            names[f"{kind}/{family.pattern}"] = _describe_part(backends, kind)
         names |= {f"{kind}/{name}": line for name, line in family.models().items()}
     return names

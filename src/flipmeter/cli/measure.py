@@ -11,7 +11,6 @@ import typer
 
 from flipmeter.api import Run
 from flipmeter.cli.consoles import say
-from flipmeter.cli.next_commands import on_run
 from flipmeter.cli.options import (
     AsJson,
     RunsOrTable,
@@ -22,14 +21,12 @@ from flipmeter.cli.options import (
     spare,
     verb,
 )
-from flipmeter.cli.output import AsCsv, Output
-from flipmeter.cli.printing import heading, warning_lines
-from flipmeter.measure import ASPECTS
+from flipmeter.cli.output import AsCsv, Output, heading, on_run, warning_lines
+from flipmeter.errors import Problem
 from flipmeter.registry import suggestion
-from flipmeter.report import aspect_notes, aspect_table
-from flipmeter.run.results.aspects import aspects_of
-from flipmeter.run.results.summary import DETAILS
-from flipmeter.types import Problem
+from flipmeter.show.estimate_tables import aspect_notes, aspect_table
+from flipmeter.show.gather import DETAILS, aspects_of
+from flipmeter.stats.aspects import ASPECTS
 
 app = verb()
 
@@ -71,10 +68,10 @@ def measure(
             steps=on_run(done),
         )
     else:
-        _show_details(done, _tables(done, show, costs), output)
+        _show_details(done, _measure_tables(done, show, costs), output)
 
 
-def _tables(done: Run, names: str, costs: Path | None) -> dict[str, pl.DataFrame]:
+def _measure_tables(done: Run, names: str, costs: Path | None) -> dict[str, pl.DataFrame]:
     """The named details and aspects (comma-separated); `all` is every one."""
     known = [*DETAILS, *ASPECTS]
     wanted = known if names == "all" else [name.strip() for name in names.split(",")]

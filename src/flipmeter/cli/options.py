@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from flipmeter.api import RUNS, Run, Study, read_study
-from flipmeter.base.consent import trusting
-from flipmeter.base.files.atomic import inside, is_same_file, named
-from flipmeter.base.files.documents import read_yaml
-from flipmeter.data.number_scales import WITHIN, parse_span
-from flipmeter.run.record.generation import MANIFEST
-from flipmeter.types import Problem
+from flipmeter.consent import trusting
+from flipmeter.data.labels import WITHIN, parse_span
+from flipmeter.documents import read_yaml
+from flipmeter.errors import Problem
+from flipmeter.files import inside, is_same_file, named
+from flipmeter.run.generation import MANIFEST
 
 
 def written(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
@@ -109,7 +109,7 @@ TableOut = Annotated[
 ]
 
 
-def _trusting(ctx: typer.Context, code: bool) -> bool:
+def _trust_code(ctx: typer.Context, code: bool) -> bool:
     ctx.with_resource(trusting(code=code))
     return code
 
@@ -123,7 +123,7 @@ TrustCode = Annotated[
     bool,
     typer.Option(
         "--trust",
-        callback=_trusting,
+        callback=_trust_code,
         help="Run the Python code that the study or card names, with your permissions.",
     ),
 ]

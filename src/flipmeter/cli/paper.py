@@ -9,10 +9,10 @@ from typing import Annotated, cast
 import typer
 
 from flipmeter.api import STORE, Run
-from flipmeter.base.files.atomic import inside, write_output
+from flipmeter.ask.pool import Ledger
+from flipmeter.ask.prices import read_prices
 from flipmeter.cli.asking import resumable
-from flipmeter.cli.consoles import errors, fail, say
-from flipmeter.cli.exits import INCOMPLETE
+from flipmeter.cli.consoles import INCOMPLETE, errors, fail, say
 from flipmeter.cli.options import (
     AsJson,
     Data,
@@ -30,19 +30,17 @@ from flipmeter.cli.options import (
     spare,
     verb,
 )
-from flipmeter.cli.output import Output, finish, print_json
-from flipmeter.cli.printing import heading
-from flipmeter.model import Ledger, read_prices
+from flipmeter.cli.output import Output, finish, heading, print_json
+from flipmeter.errors import Problem
+from flipmeter.files import inside, write_output
 from flipmeter.paper.answer import PaperAnswer, answer, chosen_claims, from_runs, needed_for
-from flipmeter.paper.answer_page import claims_tables, write_answer
+from flipmeter.paper.answer_page import claims_tables, errata_markdown, errata_tables, write_answer
 from flipmeter.paper.errata import shown_errata
-from flipmeter.paper.errata.errata_page import errata_markdown, errata_tables
 from flipmeter.paper.evidence import PHASES, Phase
 from flipmeter.paper.phases import EMBEDDED, PaperRequest, PhaseStudy, Size, plan_of
 from flipmeter.registry import suggestion
-from flipmeter.report import phase0_view, warned, write_phase0
+from flipmeter.show.estimate_tables import phase0_view, warned, write_phase0
 from flipmeter.study.forecast import Speed
-from flipmeter.types import Problem
 
 app = verb()
 
@@ -146,7 +144,9 @@ def paper(
         return
     folder = run_folder(out, "paper")
     existing = _named_runs(runs or [])
-    found = from_runs(existing, claims) if existing else _asked(request, claims, folder, store)
+    found = (
+        from_runs(existing, claims) if existing else _run_paper_jobs(request, claims, folder, store)
+    )
     page = write_answer(found, folder)
     if as_json:
         print_json({"claims": found.records(), "notes": list(found.notes), "page": str(page)})
@@ -177,7 +177,9 @@ def _show_phase0(runs: dict[Phase, list[Path]], out: Path | None, *, as_json: bo
     )
 
 
-def _asked(request: PaperRequest, claims: Sequence[str], folder: Path, store: Path) -> PaperAnswer:
+def _run_paper_jobs(
+    request: PaperRequest, claims: Sequence[str], folder: Path, store: Path
+) -> PaperAnswer:
     """Run every job, each with its progress; one that is not whole ends with its exit code."""
     ledger, stopped = Ledger(), list[str]()
 

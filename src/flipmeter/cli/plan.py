@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flipmeter.api import STORE
-from flipmeter.cli.next_commands import with_study
+from flipmeter.ask.prices import read_prices
 from flipmeter.cli.options import (
     AsJson,
     Changes,
@@ -26,8 +26,7 @@ from flipmeter.cli.options import (
     study_of,
     verb,
 )
-from flipmeter.cli.output import finish
-from flipmeter.model import read_prices
+from flipmeter.cli.output import finish, with_study
 from flipmeter.study.forecast import Speed
 
 app = verb()

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.base.files.atomic import inside
-from flipmeter.cli.next_commands import on_run
 from flipmeter.cli.options import (
     AsJson,
     RunsOrTable,
@@ -19,8 +17,9 @@ from flipmeter.cli.options import (
     spare,
     verb,
 )
-from flipmeter.cli.output import finish
-from flipmeter.report import check_ending
+from flipmeter.cli.output import finish, on_run
+from flipmeter.files import inside
+from flipmeter.show.whole import check_ending
 
 app = verb()
 

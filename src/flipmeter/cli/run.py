@@ -8,9 +8,7 @@ from typing import Annotated
 import typer
 
 from flipmeter.api import STORE
-from flipmeter.base.consent import config_file, forget, remember, remembered
 from flipmeter.cli.asking import ask
-from flipmeter.cli.next_commands import on_run
 from flipmeter.cli.options import (
     AsJson,
     Changes,
@@ -26,8 +24,9 @@ from flipmeter.cli.options import (
     study_of,
     verb,
 )
-from flipmeter.cli.output import finish
-from flipmeter.types import Problem
+from flipmeter.cli.output import finish, on_run
+from flipmeter.consent import config_file, forget, remember, remembered
+from flipmeter.errors import Problem
 
 app = verb()
 

@@ -11,25 +11,23 @@ import typer
 from rich.console import RenderableType
 
 from flipmeter.api import Run
-from flipmeter.cli.next_commands import after_select, this_again
-from flipmeter.cli.options import (
-    AsJson,
-    RunOrTable,
-    ScaleOption,
-    open_run,
-    out_option,
-    spare,
-    verb,
+from flipmeter.choose.card import write_card
+from flipmeter.choose.factors import configs_of, configs_yaml
+from flipmeter.choose.select import ALL, Selection
+from flipmeter.choose.tables import selection_tables
+from flipmeter.cli.options import AsJson, RunOrTable, ScaleOption, open_run, out_option, spare, verb
+from flipmeter.cli.output import (
+    after_select,
+    finish,
+    heading,
+    print_json,
+    this_again,
+    warning_lines,
+    write_text,
 )
-from flipmeter.cli.output import finish, print_json, write_text
-from flipmeter.cli.printing import heading, warning_lines
-from flipmeter.measure.effects.field import By, Cost
-from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
-from flipmeter.ship.by_factor import configs_of, configs_yaml
-from flipmeter.ship.card import write_card
-from flipmeter.ship.select import ALL, Selection
-from flipmeter.ship.selection_tables import selection_tables
-from flipmeter.types import Problem
+from flipmeter.errors import Problem
+from flipmeter.stats.front import By, Cost
+from flipmeter.stats.judge import UNREADABLE_LIMIT
 
 app = verb()
 
@@ -131,7 +129,7 @@ def select_(
         dataset=dataset,
         by=cast(By, by or "accuracy"),
         cost=cast(Cost, cost),
-        max_flip=dict(map(_limit, max_flip or [])),
+        max_flip=dict(map(_parse_flip_limit, max_flip or [])),
         max_unreadable=max_unreadable,
         flip_proof=[name.strip() for some in flip_proof or () for name in some.split(",")],
         contrasts=contrast,
@@ -146,7 +144,7 @@ def select_(
         tables = selection_tables(found, show_all=show_all)
         lines = ["", *tables, *warning_lines(run)]
         lines += [f"rater card: {out}"] if out else []
-    content = heading(run) | _plain(found) | {"card": str(out) if out else None}
+    content = heading(run) | _selection_json(found) | {"card": str(out) if out else None}
     steps = [this_again("--out", f"{folder.name}-rater.yaml")] if found.chosen else []
     if out is not None:
         # Items that are left to confirm the choice on; older runs do not say.
@@ -179,7 +177,7 @@ def _by_factor(
         typer.echo(f"configs: {out}")
 
 
-def _limit(text: str) -> tuple[str, float]:
+def _parse_flip_limit(text: str) -> tuple[str, float]:
     name, equals, value = text.partition("=") if "=" in text else (ALL, "=", text)
     try:
         limit = float(value)
@@ -192,7 +190,7 @@ def _limit(text: str) -> tuple[str, float]:
     return name, limit
 
 
-def _plain(found: Selection) -> dict[str, Any]:
+def _selection_json(found: Selection) -> dict[str, Any]:
     return {
         "dataset": found.dataset,
         "by": found.by,

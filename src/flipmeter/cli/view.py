@@ -12,7 +12,8 @@ import typer
 from flipmeter.cli.consoles import errors
 from flipmeter.cli.options import AsJson, verb
 from flipmeter.cli.output import finish
-from flipmeter.view import RunFolders, open_view
+from flipmeter.show.view.folders import RunFolders
+from flipmeter.show.view.server import open_view
 
 app = verb()
 

@@ -1,18 +1,19 @@
-"""Name -> Dataset: the paper's five datasets and LLMBar, read from the files as published.
-
-No row of them is in this package: get the files from the address an entry names, under its terms.
-"""
+"""Name -> Dataset: the paper's five datasets and LLMBar as published, and texts that come along."""
 
 from __future__ import annotations
 
 import os
+import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import resources
 from pathlib import Path
 
-from flipmeter.data.digest import dataset_digest
+from flipmeter.data.labels import dataset_digest, shorten
 from flipmeter.data.published_files import (
+    STARS,
+    Fields,
     FieldsRow,
     Reader,
     Row,
@@ -27,8 +28,10 @@ from flipmeter.data.published_files import (
     read_yelp_full,
     read_yelp_open,
 )
+from flipmeter.errors import Problem
+from flipmeter.fetch import fetch_from_index
 from flipmeter.registry import Registry, suggestion
-from flipmeter.types import Dataset, Item, Places, Problem, Role, Scale, Task
+from flipmeter.types import Dataset, Item, Places, Rank, Role, Scale, Task
 
 DATA_VARIABLE = "FLIPMETER_DATA"
 
@@ -100,14 +103,16 @@ def load_entry(
     for name in filter(None, (test, pool)):
         if name not in entry.splits:
             raise Problem(f"{entry.name} has no split '{name}'{suggestion(name, [*entry.splits])}")
-    folder = entry.find() if entry.find else _folder(entry, data_dir)
-    test_items = _items(entry, folder, test, "test")
+    folder = entry.find() if entry.find else _find_dataset_folder(entry, data_dir)
+    test_items = _read_split_items(entry, folder, test, "test")
     if pool is None and entry.pools:
         there = (name for name in entry.pools if name != test and entry.splits[name].find(folder))
         pool = next(there, None)
         if pool is None:
-            raise _missing(entry, f": {entry.splits[entry.pools[0]].wanted} not found in {folder}")
-    pool_items = _items(entry, folder, pool, "demo") if pool else ()
+            raise _missing_files_message(
+                entry, f": {entry.splits[entry.pools[0]].wanted} not found in {folder}"
+            )
+    pool_items = _read_split_items(entry, folder, pool, "demo") if pool else ()
     return Dataset(
         name=entry.name,
         task=entry.task,
@@ -119,10 +124,10 @@ def load_entry(
     )
 
 
-def _folder(entry: CatalogEntry, data_dir: str | Path | None) -> Path:
+def _find_dataset_folder(entry: CatalogEntry, data_dir: str | Path | None) -> Path:
     root = data_dir or os.environ.get(DATA_VARIABLE)
     if not root:
-        raise _missing(entry, " needs its files, but no folder is set")
+        raise _missing_files_message(entry, " needs its files, but no folder is set")
     candidates = [Path(root).expanduser() / name for name in entry.folders or (entry.name,)]
     there = [folder for folder in candidates if folder.is_dir()]
     for folder in there:
@@ -130,13 +135,15 @@ def _folder(entry: CatalogEntry, data_dir: str | Path | None) -> Path:
             return folder
     if there:
         return there[0]
-    raise _missing(entry, f": no folder {candidates[0]}")
+    raise _missing_files_message(entry, f": no folder {candidates[0]}")
 
 
-def _items(entry: CatalogEntry, folder: Path, split: str, role: Role) -> tuple[Item, ...]:
+def _read_split_items(
+    entry: CatalogEntry, folder: Path, split: str, role: Role
+) -> tuple[Item, ...]:
     read = entry.splits[split].find(folder)
     if read is None:
-        raise _missing(entry, f": {entry.splits[split].wanted} not found in {folder}")
+        raise _missing_files_message(entry, f": {entry.splits[split].wanted} not found in {folder}")
     return tuple(
         Item(
             f"{entry.name}-{split}-{number}",
@@ -148,7 +155,7 @@ def _items(entry: CatalogEntry, folder: Path, split: str, role: Role) -> tuple[I
     )
 
 
-def _missing(entry: CatalogEntry, what: str) -> Problem:
+def _missing_files_message(entry: CatalogEntry, what: str) -> Problem:
     splits = ["test", *entry.pools[:1]]
     files = dict.fromkeys(entry.splits[name].wanted for name in splits)
     return Problem(
@@ -158,12 +165,12 @@ def _missing(entry: CatalogEntry, what: str) -> Problem:
     )
 
 
-def _sentiment(*names: str) -> Task:
+def _sentiment_task(*names: str) -> Task:
     return Task(Scale(names), "Sentiment Classification", "Sentence", "sentiment")
 
 
-SENTIMENT_5 = _sentiment("very negative", "negative", "neutral", "positive", "very positive")
-SENTIMENT_3 = _sentiment("negative", "neutral", "positive")
+SENTIMENT_5 = _sentiment_task("very negative", "negative", "neutral", "positive", "very positive")
+SENTIMENT_3 = _sentiment_task("negative", "neutral", "positive")
 HATE = Task(
     Scale(("non-hate", "hate"), "non-hateful", "hateful"),
     "Hate Speech Detection",
@@ -294,3 +301,84 @@ _JUDGED = (
 )
 for _entry in (*_PAPER, *_JUDGED):
     datasets.add(_entry.name, _entry)
+
+
+VADER_ARCHIVE = "hutto-icwsm-2014.tar.gz"
+VADER_ARCHIVE_SHA256 = "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9"
+VADER_SHA256 = "d5bb07d87474b3eb8d30b4deccbc23f19d742a6c5718fbacc65485b70b95c5fa"
+
+
+read_reviews = Fields(STARS, text=2, label=3, header=("id", "domain", "text", "stars"), n_fields=4)
+
+
+def fetch_vader() -> Path:
+    """The cache folder with VADER's ground truth, downloaded if missing."""
+    return fetch_from_index(
+        "vaderSentiment==3.3.2",
+        VADER_ARCHIVE_SHA256,
+        "additional_resources/hutto_ICWSM_2014.tar.gz",
+        VADER_SHA256,
+        VADER_ARCHIVE,
+        binary=False,
+    ).parent
+
+
+def read_vader(member: str) -> Reader:
+    """A reader of one ground-truth file: lines of id, mean rating and text by tabs."""
+
+    def read(paths: Sequence[Path]) -> list[Row]:
+        (path,) = paths
+        with tarfile.open(path) as archive:
+            content = archive.extractfile(f"hutto_ICWSM_2014/{member}_GroundTruth.txt")
+            lines = content.read().decode().split("\n") if content else []
+        rows = []
+        for number, line in enumerate(lines, start=1):
+            fields = line.split("\t")
+            if line and len(fields) != 3:
+                raise Problem(f"{path}, row {number}: {shorten(line)} is not 'id, mean, text'")
+            if line:
+                rows.append((fields[2].strip(), class_of_mean(float(fields[1]))))
+        return rows
+
+    return read
+
+
+def class_of_mean(mean: float) -> Rank:
+    """Cut a mean rating on -4..+4 into five classes; a value on a cut goes outwards."""
+    strength = (abs(mean) >= 0.5) + (abs(mean) >= 2)
+    return 3 + (strength if mean > 0 else -strength)
+
+
+def _vader_entry(name: str, title: str, member: str) -> CatalogEntry:
+    return CatalogEntry(
+        name=name,
+        title=title,
+        task=SENTIMENT_5,
+        splits={"test": Split((VADER_ARCHIVE,), read_vader(member))},
+        address="https://pypi.org/project/vaderSentiment/3.3.2/",
+        terms="MIT",
+        citation="Hutto and Gilbert 2014, VADER: A Parsimonious Rule-based Model for Sentiment "
+        "Analysis of Social Media Text, ICWSM",
+        find=fetch_vader,
+    )
+
+
+for _bundled_entry in (
+    CatalogEntry(
+        name="reviews",
+        title="Invented reviews, one to five stars, that come with flipmeter",
+        task=SENTIMENT_5,
+        splits={"test": Split(("reviews.csv",), read_reviews)},
+        address="flipmeter",
+        terms="CC0",
+        citation="the flipmeter authors",
+        find=lambda: Path(str(resources.files("flipmeter.data"))),
+    ),
+    _vader_entry("vader-tweets", "4,200 tweets rated by 20 people or more", "tweets"),
+    _vader_entry(
+        "vader-products",
+        "3,708 sentences of product reviews rated by 20 people or more",
+        "amazonReviewSnippets",
+    ),
+):
+    datasets.add(_bundled_entry.name, _bundled_entry)

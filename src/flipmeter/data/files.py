@@ -8,15 +8,6 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
-from flipmeter.data.digest import content_key, dataset_digest, is_blank
-from flipmeter.data.exchangeable import (
-    Exchange,
-    Options,
-    option_places,
-    read_exchange,
-    spread_options,
-    with_places,
-)
 from flipmeter.data.items import (
     LABEL,
     Columns,
@@ -27,9 +18,28 @@ from flipmeter.data.items import (
     settle_bad,
     without_leaks,
 )
-from flipmeter.data.labels import NOMINAL, Labels, ScaleSpec, TaskSpec, label_key, read_labels
+from flipmeter.data.labels import (
+    NOMINAL,
+    Labels,
+    ScaleSpec,
+    TaskSpec,
+    content_key,
+    dataset_digest,
+    is_blank,
+    label_key,
+    read_labels,
+)
+from flipmeter.data.places import (
+    Exchange,
+    Options,
+    option_places,
+    read_exchange,
+    spread_options,
+    with_places,
+)
 from flipmeter.data.tables import Table, read_table
-from flipmeter.types import Dataset, Problem, Task
+from flipmeter.errors import Problem
+from flipmeter.types import Dataset, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,10 +172,12 @@ def load_file(
     if told.scale is None and told.options is None and not isinstance(told.task, Task):
         told = replace(told, scale=test.orders.get(told.column))
     pool = read_table(Path(demos), quotes, is_held=False) if demos else None
-    return told.dataset(test, pool, _labels, path.stem)
+    return told.dataset(test, pool, _described_labels, path.stem)
 
 
-def _labels(told: Description, names: Sequence[str], test: Table, pool: Table | None) -> Labels:
+def _described_labels(
+    told: Description, names: Sequence[str], test: Table, pool: Table | None
+) -> Labels:
     is_counted = names and told.labels is None
     found: list[object] = []
     if is_counted or told.scale == NOMINAL:

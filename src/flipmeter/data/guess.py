@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from string import ascii_lowercase
 
-from flipmeter.data.digest import is_blank
-from flipmeter.data.labels import label_key
+from flipmeter.data.labels import is_blank, label_key
 from flipmeter.data.tables import Table
 
 MOST_CLASSES = 11
@@ -86,7 +85,7 @@ def guess_text(table: Table, label: str | None = None) -> list[str]:
     """The columns that may hold the texts: by name, else by far the longest values."""
     found = {
         column: values
-        for column, values in _columns(table)
+        for column, values in _iter_columns(table)
         if column != label and _is_read(column, values)
     }
     named = {column: values for column, values in found.items() if _is_called(column, _TEXTS)}
@@ -103,19 +102,23 @@ def guess_label(table: Table, text: str | None = None) -> list[str]:
     """The columns that may hold the labels: few values, an order, a telling name."""
     found = {
         column: values
-        for column, values in _columns(table)
-        if column != text and 2 <= len(_distinct(values)) <= MOST_CLASSES
+        for column, values in _iter_columns(table)
+        if column != text and 2 <= len(_distinct_labels(values)) <= MOST_CLASSES
     }
     named = [column for column in found if _is_called(column, _LABELS)]
-    repeated = [c for c, values in found.items() if 2 * len(_distinct(values)) <= len(values)]
+    repeated = [
+        c for c, values in found.items() if 2 * len(_distinct_labels(values)) <= len(values)
+    ]
     possible = named or repeated
-    ordered = [column for column in possible if guess_order(_distinct(found[column]))]
+    ordered = [column for column in possible if guess_order(_distinct_labels(found[column]))]
     return ordered if len(ordered) == 1 else possible
 
 
 def label_names(table: Table) -> list[str]:
     """Columns that are called like labels and not empty."""
-    return [column for column, values in _columns(table) if values and _is_called(column, _LABELS)]
+    return [
+        column for column, values in _iter_columns(table) if values and _is_called(column, _LABELS)
+    ]
 
 
 def guess_id(table: Table, taken: Sequence[str]) -> str | None:
@@ -123,7 +126,7 @@ def guess_id(table: Table, taken: Sequence[str]) -> str | None:
     n_rows = sum(not record.fault for record in table.records)
     found = [
         column
-        for column, values in _columns(table)
+        for column, values in _iter_columns(table)
         if column not in taken
         and _is_called(column, _IDS)
         and all(isinstance(value, str | int) for value in values)
@@ -140,7 +143,7 @@ def usual_classes(table: Table, column: str) -> list[object]:
     found = classes_in(table, column)
     if guess_order(found):
         return found
-    counts = Counter(map(label_key, _values(table, column)))
+    counts = Counter(map(label_key, _column_values(table, column)))
     words = [word for word in counts if len(word) >= SHORTEST_WORD]
     errors = {
         word
@@ -181,7 +184,7 @@ def _is_one_edit(word: str, other: str) -> bool:
 
 def classes_in(table: Table, column: str) -> list[object]:
     """The different values of a column, as they are first written."""
-    return _distinct(_values(table, column))
+    return _distinct_labels(_column_values(table, column))
 
 
 def guess_order(values: Sequence[object]) -> list[object]:
@@ -191,7 +194,7 @@ def guess_order(values: Sequence[object]) -> list[object]:
         key = label_key(value)
         words = " ".join(re.split(r"[\s_-]+", key)).strip()
         keys[key if _NUMBER.fullmatch(key) else words or key] = value
-    for read in (_numbers, _on_a_ladder, _between_poles, _negated):
+    for read in (_numeric_places, _on_a_ladder, _between_poles, _negated_pair_places):
         places = read(list(keys))
         if places and len({places[key] for key in keys}) == len(values):
             return [keys[key] for key in sorted(keys, key=lambda key: places[key])]
@@ -221,14 +224,14 @@ def guess_exchangeable(texts: Mapping[str, Sequence[object]]) -> list[str]:
     Their texts are of about the same length. Nothing where there are no such columns.
     """
     read = {column: values for column, values in texts.items() if values}
-    for columns in _twins(name for name, values in read.items() if _is_read(name, values)):
+    for columns in _twin_columns(name for name, values in read.items() if _is_read(name, values)):
         lengths = [_mean_length(texts[column]) for column in columns]
         if max(lengths) <= MOST_APART * min(lengths):
             return columns
     return []
 
 
-def _twins(columns: Iterable[str]) -> Iterator[list[str]]:
+def _twin_columns(columns: Iterable[str]) -> Iterator[list[str]]:
     """Groups of columns whose names differ in a letter, a number or a side."""
     by_stem: dict[str, list[str]] = {}
     for column in columns:
@@ -237,10 +240,10 @@ def _twins(columns: Iterable[str]) -> Iterator[list[str]]:
     return (group for group in by_stem.values() if len(group) > 1)
 
 
-def _named(texts: Mapping[str, Sequence[object]]) -> list[str]:
+def _columns_named_by_values(texts: Mapping[str, Sequence[object]]) -> list[str]:
     """Columns that the values of another name: three or more twins, or texts, ties apart."""
-    keys = {column: {*map(label_key, _distinct(values))} for column, values in texts.items()}
-    for group in _twins(texts):
+    keys = {column: {*map(label_key, _distinct_labels(values))} for column, values in texts.items()}
+    for group in _twin_columns(texts):
         names = {*map(label_key, group), *ascii_lowercase[: len(group)]}
         others = (keys[column] for column in texts if column not in group)
         if len(group) > 2 and any(len(said) > 1 and said <= names for said in others):
@@ -255,31 +258,31 @@ def _named(texts: Mapping[str, Sequence[object]]) -> list[str]:
 
 def is_text_column(table: Table, column: str) -> bool:
     """Whether a column holds texts for people to read."""
-    values = _values(table, column)
+    values = _column_values(table, column)
     return bool(values) and _is_read(column, values)
 
 
 def exchangeable_columns(table: Table) -> list[str]:
     """Columns of a table that look like answers a judge compares, or options of a question."""
-    texts = dict(_columns(table))
-    return guess_exchangeable(texts) or _named(texts)
+    texts = dict(_iter_columns(table))
+    return guess_exchangeable(texts) or _columns_named_by_values(texts)
 
 
 # --- columns ----------------------------------------------------------------------------------
 
 
-def _columns(table: Table) -> Iterator[tuple[str, list[object]]]:
+def _iter_columns(table: Table) -> Iterator[tuple[str, list[object]]]:
     """Yield every column with its values."""
-    return ((column, _values(table, column)) for column in table.columns)
+    return ((column, _column_values(table, column)) for column in table.columns)
 
 
-def _values(table: Table, column: str) -> list[object]:
+def _column_values(table: Table, column: str) -> list[object]:
     """The values of a column, without empty cells and unreadable rows."""
     values = (record.values.get(column) for record in table.records)
     return [v for v in values if v is not None and not (isinstance(v, str) and is_blank(v))]
 
 
-def _distinct(values: Sequence[object]) -> list[object]:
+def _distinct_labels(values: Sequence[object]) -> list[object]:
     found: dict[str, object] = {}
     for value in values:
         if isinstance(value, str | int | float):
@@ -310,33 +313,33 @@ def _mean_length(values: Sequence[object]) -> float:
 # --- orders -----------------------------------------------------------------------------------
 
 
-def _numbers(keys: Sequence[str]) -> Places | None:
+def _numeric_places(keys: Sequence[str]) -> Places | None:
     if not all(_NUMBER.fullmatch(key) for key in keys):
         return None
     return {key: float(key) for key in keys}
 
 
-def _climb(ladder: str) -> Places:
+def _rung_places(ladder: str) -> Places:
     rungs = ladder.split("|")
     return {word: place for place, rung in enumerate(rungs) for word in rung.split(", ")}
 
 
 def _on_a_ladder(keys: Sequence[str]) -> Places | None:
     """Read school grades too. A to D alone may be the options of a question, without order."""
-    ladders = map(_climb, (*_LADDERS, *([_GRADES] if "f" in keys else [])))
+    ladders = map(_rung_places, (*_LADDERS, *([_GRADES] if "f" in keys else [])))
     return next((ladder for ladder in ladders if ladder.keys() >= set(keys)), None)
 
 
 def _between_poles(keys: Sequence[str]) -> Places | None:
     for low, high in (poles.split() for poles in _POLES):
-        places = {key: _place(key, low, high) for key in keys}
+        places = {key: _distance_from_middle(key, low, high) for key in keys}
         known = {key: place for key, place in places.items() if place is not None}
         if len(known) == len(keys) and any(known.values()):
             return known
     return None
 
 
-def _place(key: str, low: str, high: str) -> float | None:
+def _distance_from_middle(key: str, low: str, high: str) -> float | None:
     """The distance of a class from the middle: "very negative" is at -3."""
     if key in _MIDDLE.split(", "):
         return 0.0
@@ -347,7 +350,7 @@ def _place(key: str, low: str, high: str) -> float | None:
     return away if rest == high else -away
 
 
-def _negated(keys: Sequence[str]) -> Places | None:
+def _negated_pair_places(keys: Sequence[str]) -> Places | None:
     """Read "not toxic" and "toxic"."""
     for key in keys:
         found = _NOT.fullmatch(key)

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
-from flipmeter.data.digest import content_digest, is_blank
-from flipmeter.data.exchangeable import place_fault
-from flipmeter.data.labels import Labels, shorten
+from flipmeter.data.labels import Labels, content_digest, is_blank, shorten
+from flipmeter.data.places import place_fault
 from flipmeter.data.tables import Record, Table
+from flipmeter.errors import Problem
 from flipmeter.registry import suggestion
-from flipmeter.types import Item, Problem, Role, joined
+from flipmeter.types import Item, Role, joined
 
 LABEL = "label"
 """The column of the labels unless another is named."""
@@ -98,15 +98,15 @@ def read_items(table: Table, columns: Columns, labels: Labels, role: Role) -> Re
     items: list[tuple[int, Item]] = []
     bad: list[Bad] = []
     for record in table.records:
-        fault = _fault(record, columns, labels)
+        fault = _row_fault(record, columns, labels)
         if fault:
             bad.append(Bad(table.file, record.row, *fault))
         else:
-            items.append((record.row, _item(record, columns, labels, role)))
+            items.append((record.row, _read_item(record, columns, labels, role)))
     return _without_repeats(ReadItems(table.file, tuple(items), tuple(bad)))
 
 
-def _fault(record: Record, columns: Columns, labels: Labels) -> tuple[str, str] | None:
+def _row_fault(record: Record, columns: Columns, labels: Labels) -> tuple[str, str] | None:
     """The reason and the message for the first thing wrong with a row, if any."""
     if record.fault:
         return "malformed", record.fault
@@ -154,7 +154,7 @@ def text_fault(column: str, value: object) -> tuple[str, str] | None:
     return None
 
 
-def _item(record: Record, columns: Columns, labels: Labels, role: Role) -> Item:
+def _read_item(record: Record, columns: Columns, labels: Labels, role: Role) -> Item:
     name = record.values[columns.id] if columns.id else f"{role}-{record.row}"
     told = {key: record.values.get(column) for key, column in columns.texts.items()}
     fields = {key: "" if value is None else str(value).strip() for key, value in told.items()}

@@ -1,17 +1,116 @@
-"""Raw label -> Rank: read words, numbers and stars as places on an ordered scale."""
+"""Raw label -> Rank: words, numbers and stars as places on a scale; scales that are ranges."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flipmeter.base.numbers import read_number
-from flipmeter.data.number_scales import read_span
+from flipmeter.checks import read_number
+from flipmeter.errors import Problem
 from flipmeter.registry import suggestion
-from flipmeter.types import NO_CLASS, Problem, Rank, Scale, Span, Task
+from flipmeter.types import NO_CLASS, Item, Rank, Scale, Span, Task, canonical_json
+
+_INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")
+
+
+def is_blank(text: str) -> bool:
+    """Say whether a reader would see nothing: white space, control and zero-width characters."""
+    return all(unicodedata.category(character) in _INVISIBLE for character in text)
+
+
+def content_key(item: Item) -> str:
+    """The content of an item; items share it if they differ only in case and white space."""
+    return canonical_json(
+        {name: " ".join(value.casefold().split()) for name, value in item.fields.items()}
+    )
+
+
+def content_digest(item: Item) -> bytes:
+    """16 bytes for an item's content: what is kept of every item of a large file is small."""
+    return hashlib.sha256(content_key(item).encode()).digest()[:16]
+
+
+def item_digest(item: Item) -> str:
+    """12 hex digits of the SHA-256 of an item's content, which tell items of a dataset apart."""
+    return content_digest(item).hex()[:12]
+
+
+def unit_digests(item: Item) -> set[str]:
+    """Digests of an item and of its cluster: what shares one with it is not independent of it."""
+    cluster = hashlib.sha256(f"cluster {item.cluster}".encode()).hexdigest()[:12]
+    return {item_digest(item), *([cluster] if item.cluster else [])}
+
+
+def dataset_digest(scale: Scale, pool: Sequence[Item], test: Sequence[Item]) -> str:
+    """The SHA-256 of the classes and of all items' fields and gold, in order; not of ids."""
+    digest = hashlib.sha256(canonical_json(list(scale.names)).encode())
+    if scale.nominal:
+        digest.update(b"\nnominal")
+    if scale.span is not None:
+        digest.update(f"\nfrom {scale.span.low} to {scale.span.high}".encode())
+    for name, items in (("pool", pool), ("test", test)):
+        digest.update(f"\n{name} {len(items)}".encode())
+        for item in items:
+            digest.update(b"\n" + canonical_json([dict(item.fields), item.gold]).encode())
+    return digest.hexdigest()
+
+
+FROM, TO, WITHIN = "from", "to", "within"
+_KEYS = [FROM, TO, WITHIN]
+
+
+def read_span(scale: object) -> Span | None:
+    """The range of a scale that is one, None for a scale of classes."""
+    if isinstance(scale, Scale):
+        return scale.span
+    if not isinstance(scale, Mapping) or FROM not in scale:
+        return None
+    for key in scale:
+        if key not in _KEYS:
+            raise Problem(f"a scale with `from` has no '{key}'{suggestion(str(key), _KEYS)}")
+    if TO not in scale:
+        raise Problem(f"the scale begins at {scale[FROM]!r} and has no end; add `to:`")
+    return Span(
+        _read_scale_end(scale, FROM), _read_scale_end(scale, TO), _read_scale_end(scale, WITHIN)
+    )
+
+
+def _read_scale_end(scale: Mapping[Any, Any], key: str) -> float:
+    found = read_number(scale.get(key) or 0)
+    if found is None:
+        raise Problem(f"scale: {key} is {scale[key]!r:.60}; it must be a number")
+    return found
+
+
+def with_tolerance(scale: object, within: object) -> dict[Any, Any]:
+    """A range with what counts as the same, where a dataset names that beside its scale."""
+    span = read_span(scale)
+    if span is None:
+        raise Problem(
+            "`within` is a tolerance for scores, but the scale has classes; write "
+            "scale: {from: 0, to: 10}"
+        )
+    return {**span_spec(span), WITHIN: within}
+
+
+def span_spec(span: Span) -> dict[Any, Any]:
+    """A range as a study file writes it."""
+    return {FROM: span.low, TO: span.high, WITHIN: span.within}
+
+
+def parse_span(text: str) -> dict[str, float] | None:
+    """The range that "0..10" on a command line means, None for names of classes."""
+    low, dots, high = text.partition("..")
+    ends = read_number(low), read_number(high.strip("."))
+    if not dots or ends[0] is None or ends[1] is None:
+        return None
+    return {FROM: ends[0], TO: ends[1]}
+
 
 ScaleSpec = Scale | Sequence[object] | Mapping[object, object] | str
 NOMINAL = "nominal"
@@ -86,7 +185,7 @@ def read_labels(
             raise Problem("labels maps values to classes, but the scale is a range of numbers")
         given = scale if isinstance(scale, Scale) else Scale((), "low", "high", span=span)
         return Labels(make_task(given, task, column), {})
-    scale, is_nominal = _unordered(scale, found, spelled)
+    scale, is_nominal = _nominal_classes(scale, found, spelled)
     values: tuple[str, ...] = ()
     if isinstance(scale, Mapping):
         spelled = {**scale, **spelled}
@@ -102,11 +201,11 @@ def read_labels(
     targets = {**numbers, **ranks}
     if not spelled:
         return Labels(named, targets)
-    mapped = {label_key(raw): _target(raw, value, targets) for raw, value in spelled.items()}
+    mapped = {label_key(raw): _target_rank(raw, value, targets) for raw, value in spelled.items()}
     return Labels(named, {**ranks, **mapped})
 
 
-def _unordered(
+def _nominal_classes(
     scale: ScaleSpec, found: Sequence[object], spelled: Mapping[object, object]
 ) -> tuple[ScaleSpec, bool]:
     """The classes of a scale that says it is nominal, and whether it does."""
@@ -134,7 +233,7 @@ def _unordered(
     return [names[key] for key in order], True
 
 
-def _target(raw: object, value: object, targets: Mapping[str, Rank]) -> Rank:
+def _target_rank(raw: object, value: object, targets: Mapping[str, Rank]) -> Rank:
     if label_key(value) not in targets:
         raise Problem(
             f"labels maps {shorten(raw)} to {shorten(value)}, which is not a class"

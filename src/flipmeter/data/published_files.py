@@ -11,7 +11,8 @@ from pathlib import Path
 
 from flipmeter.data.labels import shorten
 from flipmeter.data.tables import quoted_rows, read_text
-from flipmeter.types import Problem, Rank
+from flipmeter.errors import Problem
+from flipmeter.types import Rank
 
 Row = tuple[str, Rank]
 FieldsRow = tuple[Mapping[str, str], Rank]
@@ -34,19 +35,19 @@ def read_trees(paths: Sequence[Path]) -> list[Row]:
     """Read Penn-Treebank-style trees, one a line: the root's digit is the class."""
     (path,) = paths
     rows = []
-    for number, line in _lines(path):
+    for number, line in _numbered_lines(path):
         # Split by brackets, not by white space: some tokens hold a no-break space.
         tokens = _TOKEN.findall(line)
         if not re.match(r"\([0-4] ", line) or not tokens or line.count("(") != line.count(")"):
             raise Problem(
                 f"{path}, row {number}: {shorten(line)} is not a tree; download the file again"
             )
-        rows.append((" ".join(map(_restored, tokens)), int(line[1]) + 1))
+        rows.append((" ".join(map(_unescape_brackets, tokens)), int(line[1]) + 1))
     return rows
 
 
 @lru_cache(maxsize=1 << 16)
-def _restored(token: str) -> str:
+def _unescape_brackets(token: str) -> str:
     for escape, character in _BRACKETS.items():
         token = token.replace(escape, character)
     return token.replace("\\/", "/").replace("\\*", "*")
@@ -100,7 +101,7 @@ class Fields:
 
     def _cut(self, path: Path) -> Iterator[tuple[int, list[str]]]:
         cut = str.rsplit if self.label < 0 else str.split
-        return ((number, cut(line, "\t", self.n_cuts)) for number, line in _lines(path))
+        return ((number, cut(line, "\t", self.n_cuts)) for number, line in _numbered_lines(path))
 
 
 def counted(low: int, high: int, first: Rank = 1) -> dict[str, Rank]:
@@ -138,11 +139,11 @@ def read_tweets(*names: str) -> Reader:
 
     def read(paths: Sequence[Path]) -> list[Row]:
         texts_path, labels_path, mapping_path = paths
-        mapping = [line.split("\t") for _, line in _lines(mapping_path)]
+        mapping = [line.split("\t") for _, line in _numbered_lines(mapping_path)]
         if mapping != [[str(place), name] for place, name in enumerate(names)]:
             raise Problem(f"{mapping_path} maps {mapping}, expected {list(enumerate(names))}")
         # An empty line is an empty tweet: dropping it here would shift every label after it.
-        texts, labels = _lines(texts_path), _lines(labels_path)
+        texts, labels = _numbered_lines(texts_path), _numbered_lines(labels_path)
         if len(texts) != len(labels):
             raise Problem(
                 f"{texts_path} has {len(texts)} lines, {labels_path.name} {len(labels)}; "
@@ -161,7 +162,7 @@ def read_olid_test(paths: Sequence[Path]) -> list[Row]:
     """Read OLID's test tweets (id, tweet) with their labels from a CSV of their own (id, label)."""
     texts_path, labels_path = paths
     labels = {}
-    for number, line in _lines(labels_path):
+    for number, line in _numbered_lines(labels_path):
         name, _, label = line.partition(",")
         labels[name] = read_rank(labels_path, number, label, OFFENCES)
     rows = []
@@ -172,7 +173,7 @@ def read_olid_test(paths: Sequence[Path]) -> list[Row]:
     return rows
 
 
-def _lines(path: Path) -> list[tuple[int, str]]:
+def _numbered_lines(path: Path) -> list[tuple[int, str]]:
     """Numbered lines; only a newline ends one, because texts contain U+2028 and the like."""
     lines = read_text(path).split("\n")
     if lines[-1] == "":

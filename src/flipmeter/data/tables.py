@@ -1,8 +1,4 @@
-"""File -> Record: rows of CSV, TSV, JSON lines and Parquet, one after the other.
-
-There is one reader: a file may be larger than memory, and one that is read whole is read by the
-same code.
-"""
+"""Column or dtype -> order: what pandas' ordered categoricals and polars' Enums say of a scale."""
 
 from __future__ import annotations
 
@@ -16,16 +12,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 from polars import selectors as cs
 
-from flipmeter.base.files.documents import check_json, text_lines
-from flipmeter.base.files.footer import check_parquet
-from flipmeter.base.files.parquet import UNREADABLE, scan_file, schema_of
-from flipmeter.base.files.reading_limits import COLUMNS, ROW_LENGTH, allowed_unpacked
-from flipmeter.data.ordered import declared_order
+from flipmeter.documents import COLUMNS, ROW_LENGTH, allowed_unpacked, check_json, text_lines
+from flipmeter.errors import Problem
+from flipmeter.parquet import UNREADABLE, check_parquet, scan_file, schema_of
 from flipmeter.registry import suggestion
-from flipmeter.types import Problem
+
+
+def declared_order(column: Any) -> list[Any] | None:
+    """Classes lowest first, as the dtype of a column (or a dtype itself) lists them.
+
+    None where it lists none: a categorical of pandas that is not ordered has categories, and their
+    order means nothing.
+    """
+    dtype = getattr(column, "dtype", column)
+    if isinstance(dtype, pl.Enum):
+        return dtype.categories.to_list()
+    if getattr(dtype, "ordered", False) is True:
+        return list(dtype.categories)
+    return None
+
 
 ROWS_AT_ONCE = 4096
 BYTES_AT_ONCE = 2**20
@@ -63,7 +73,7 @@ class Reread(Collection[Record]):
     quotes: bool | None
 
     def __iter__(self) -> Iterator[Record]:
-        return _rows(self.path, self.quotes, None)[1]
+        return _read_table_rows(self.path, self.quotes, None)[1]
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -89,7 +99,7 @@ def read_table(
     `needs` is what the message about a file without rows asks for. Rows that are not held are
     read again each time.
     """
-    declared, rows = _rows(path, quotes, None)
+    declared, rows = _read_table_rows(path, quotes, None)
     records = tuple(rows) if is_held else Reread(path, quotes)
     first = next(iter(records), None)
     if first is None:
@@ -110,7 +120,7 @@ def stream_rows(path: Path, columns: Sequence[str], others: Sequence[str] = ()) 
     A missing column is refused before the first row, unless it is one of `others`; a row that
     cannot be read comes with its fault.
     """
-    declared, rows = _rows(path, None, [*columns, *others])
+    declared, rows = _read_table_rows(path, None, [*columns, *others])
     if declared:
         check_columns(path, columns, declared)
     kept = []
@@ -137,7 +147,7 @@ def has_column(path: Path, name: str) -> bool:
 
 def columns_of(path: Path) -> list[str]:
     """The columns of a file, for JSON lines those of any row; a name used twice is left out."""
-    declared, rows = _rows(path, None, ())
+    declared, rows = _read_table_rows(path, None, ())
     if not declared:
         return list(dict.fromkeys(name for record in rows for name in record.values))
     counts = Counter(declared)
@@ -150,7 +160,7 @@ def check_columns(path: Path | str, wanted: Sequence[str], there: Sequence[str])
             raise Problem(f"{path} has no column '{name}'{suggestion(name, list(there))}")
 
 
-def _rows(path: Path, quotes: bool | None, wanted: Sequence[str] | None) -> Rows:
+def _read_table_rows(path: Path, quotes: bool | None, wanted: Sequence[str] | None) -> Rows:
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise Problem(
@@ -183,13 +193,13 @@ def check_text(path: Path) -> None:
         file.seek(0)
         while chunk := file.read(BYTES_AT_ONCE):
             if (nul := chunk.find(b"\0")) >= 0:
-                place = _place(path, before + nul)
+                place = _line_and_offset(path, before + nul)
                 raise Problem(f"{path}, {place}: a NUL byte; is this a text file? remove it")
             pending = len(decoder.getstate()[0])
             try:
                 decoder.decode(chunk, final=len(chunk) < BYTES_AT_ONCE)
             except UnicodeDecodeError as error:
-                place = _place(path, before - pending + error.start)
+                place = _line_and_offset(path, before - pending + error.start)
                 byte = error.object[error.start]
                 raise Problem(
                     f"{path}, {place}: byte 0x{byte:02x} is not UTF-8; "
@@ -198,7 +208,7 @@ def check_text(path: Path) -> None:
             before += len(chunk)
 
 
-def _place(path: Path, offset: int) -> str:
+def _line_and_offset(path: Path, offset: int) -> str:
     line, left = 1, offset
     with path.open("rb") as file:
         while left > 0 and (chunk := file.read(min(BYTES_AT_ONCE, left))):
@@ -298,14 +308,14 @@ def _json_record(row: int, line: str) -> Record:
 
 def _read_parquet(path: Path, _: bool | None, wanted: Sequence[str] | None) -> Rows:
     check_parquet(path)
-    with _readable(path):
+    with _explain_parquet_errors(path):
         columns = tuple(schema_of(path))
     kept = columns if wanted is None else tuple(dict.fromkeys(n for n in wanted if n in columns))
     return columns, _parquet_rows(path, kept)
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def _explain_parquet_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except UNREADABLE as error:
@@ -318,7 +328,7 @@ def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     table = scan_file(path).select(columns)
     table, start = table.with_columns(cs.float().fill_nan(None)), 0
     left = allowed_unpacked(path.stat().st_size)
-    with _readable(path):
+    with _explain_parquet_errors(path):
         while (rows := table.slice(start, ROWS_AT_ONCE).collect()).height:
             named = rows.iter_rows(named=True, buffer_size=ROWS_OF_LONG_TEXTS)
             for number, values in enumerate(named, start=start + 1):

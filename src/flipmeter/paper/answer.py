@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from flipmeter.api import Run
-from flipmeter.base.problem import Incomplete
-from flipmeter.paper.claims import Decided, decide_claim, paper_claims
-from flipmeter.paper.claims.paper_claim import IN_PART, UNMEASURED
+from flipmeter.errors import Incomplete, Problem
+from flipmeter.paper.claims import IN_PART, UNMEASURED, Decided, decide_claim, paper_claims
 from flipmeter.paper.evidence import PHASES, Phase, PhaseRuns
 from flipmeter.paper.phases import SMALL_SHOTS, STAND_IN, Needed, PaperRequest, PhaseStudy
 from flipmeter.paper.sheets import Sheet, all_sheets
-from flipmeter.types import Problem
 
 Perform = Callable[[PhaseStudy], Run]
 SMALL_NOTE = (
@@ -124,15 +122,15 @@ def answer(request: PaperRequest, claims: Sequence[str], perform: Perform) -> Pa
     if request.size == "small":
         told.insert(0, SMALL_NOTE)
     reasons = {phase: "; ".join(whys) for phase, whys in missing.items()}
-    return PaperAnswer(PhaseRuns(_opened(runs), reasons), claims, told)
+    return PaperAnswer(PhaseRuns(_open_phase_runs(runs), reasons), claims, told)
 
 
 def from_runs(runs: Mapping[Phase, Sequence[Path]], claims: Sequence[str]) -> PaperAnswer:
     """Answer the claims with runs that exist already."""
-    return PaperAnswer(PhaseRuns(_opened(runs)), claims)
+    return PaperAnswer(PhaseRuns(_open_phase_runs(runs)), claims)
 
 
-def _opened(runs: Mapping[Phase, Sequence[Path]]) -> dict[Phase, Run]:
+def _open_phase_runs(runs: Mapping[Phase, Sequence[Path]]) -> dict[Phase, Run]:
     return {phase: Run(*folders) for phase, folders in runs.items() if folders}
 
 

@@ -1,27 +1,30 @@
-"""PaperAnswer -> terminal, page and files."""
+"""PaperAnswer, errata -> terminal, page and files."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from textwrap import fill
 
 from markupsafe import Markup
 from rich.console import RenderableType
 from rich.text import Text
 
 from flipmeter import __version__
-from flipmeter.base.files.atomic import inside, make_folder, write_output
+from flipmeter.files import inside, make_folder, write_output
 from flipmeter.paper.answer import PaperAnswer
 from flipmeter.paper.claims import paper_claims
-from flipmeter.paper.sheets.sheet_files import sheet_table, write_sheets
-from flipmeter.report.page import asset, content_policy, environment
-from flipmeter.report.table import (
+from flipmeter.paper.errata import ShownErratum
+from flipmeter.paper.sheets import sheet_table, write_sheets
+from flipmeter.show.page import asset, content_policy, environment
+from flipmeter.show.table import (
     Cell,
     Group,
     Table,
     escape_markdown,
     groups_of,
+    markdown,
     markdown_table,
     word,
 )
@@ -107,3 +110,45 @@ def write_answer(answer: PaperAnswer, folder: Path) -> Path:
     page = folder / "paper.html"
     write_output(page, answer_page(answer))
     return page
+
+
+HEAD = ("number", "in the paper", "an honest rater, by the paper's rule", "by the right rule")
+WIDTH = 100
+INTRODUCTION = """# Errata of the paper
+
+What we think is wrong in "Are LLMs Positionally Consistent Ordinal Classifiers? A Systematic
+Evaluation", each error with a small study that shows it. The raters are simulated, so their
+preferences are known: unless a row says otherwise they prefer no position, and whatever the paper's
+rule finds in them is the rule's own doing. This page is written by
+
+    flipmeter paper --errata --out docs/errata.md
+
+which needs no network, no model and less than a minute. What we do instead is described in
+[method.md](method.md).
+"""
+
+
+def errata_tables(shown: ShownErratum) -> Iterator[RenderableType]:
+    """One erratum for a terminal: its title, the rule, the numbers and the remedy."""
+    about = shown.erratum
+    yield Text(f"\n{about.title}", style="bold")
+    yield Text(f"{shown.name} · {about.where}", style="dim")
+    yield Text(about.rule)
+    yield _erratum_table(shown)
+    yield Text(f"Instead: {about.remedy}")
+
+
+def errata_markdown(errata: Iterable[ShownErratum]) -> str:
+    """All errata as one page."""
+    return "\n".join([INTRODUCTION, *(_erratum_section(one) for one in errata)])
+
+
+def _erratum_section(shown: ShownErratum) -> str:
+    about = shown.erratum
+    rule, remedy = fill(about.rule, WIDTH), fill(f"**Instead**: {about.remedy}", WIDTH)
+    table = markdown(_erratum_table(shown))
+    return f"## {about.title}\n\n`{shown.name}` · {about.where}\n\n{rule}\n\n{table}\n\n{remedy}\n"
+
+
+def _erratum_table(shown: ShownErratum) -> Table:
+    return Table("", HEAD, groups_of(row.texts() for row in shown.rows))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flipmeter.api import Study, read_study
-from flipmeter.decide import open_pipeline
 from flipmeter.paper.evidence import PHASES, Phase
+from flipmeter.pipelines.pipeline import open_pipeline
 from flipmeter.study.entries import ModelEntry
 from flipmeter.study.forecast import Preview
 
@@ -129,11 +129,11 @@ class PaperRequest:
     def jobs(self) -> Iterator[PhaseStudy]:
         """Every model through every phase, a model at a time."""
         by_phase = {phase: self._entries(phase) for phase in self.needed.phases}
-        titles = [_title(entry) for entries in by_phase.values() for entry in entries]
+        titles = [_model_entry_title(entry) for entries in by_phase.values() for entry in entries]
         for model in dict.fromkeys(titles):
             for phase, entries in by_phase.items():
                 for place, entry in enumerate(entries):
-                    if _title(entry) == model:
+                    if _model_entry_title(entry) == model:
                         yield PhaseStudy(
                             phase, model, self._study(phase, entry, is_first=place == 0)
                         )
@@ -143,7 +143,7 @@ class PaperRequest:
         found: list[Any] = []
         for model in self.models:
             own = read_study(FILES[phase]).models if model == PAPER_MODELS else [model]
-            found += [_plain(entry) for entry in own]
+            found += [_study_file_entry(entry) for entry in own]
         return found
 
     def _study(self, phase: Phase, entry: Any, *, is_first: bool) -> Study:
@@ -187,10 +187,10 @@ def plan_of(jobs: Iterable[PhaseStudy], **options: Any) -> Preview:
     )
 
 
-def _plain(entry: str | Mapping[str, Any] | ModelEntry) -> Any:
+def _study_file_entry(entry: str | Mapping[str, Any] | ModelEntry) -> Any:
     """An entry as a study file has it."""
     return entry.model_dump(exclude_defaults=True) if isinstance(entry, ModelEntry) else entry
 
 
-def _title(entry: Any) -> str:
+def _model_entry_title(entry: Any) -> str:
     return entry if isinstance(entry, str) else str(entry.get("name") or entry["model"])

@@ -7,17 +7,7 @@ from functools import partial
 
 from flipmeter.prompt.levels import label_formats
 from flipmeter.prompt.pointwise import BREAK, FIELD, Write, paradigms, pointwise
-from flipmeter.types import (
-    BACKWARD,
-    Head,
-    Item,
-    Prompt,
-    Rank,
-    Script,
-    Style,
-    Task,
-    View,
-)
+from flipmeter.types import BACKWARD, Head, Item, Prompt, Rank, Script, Style, Task, View
 
 
 def pairwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flipmeter.errors import Problem
 from flipmeter.registry import Registry
-from flipmeter.types import Label, Problem, Scale, Slot, Task
+from flipmeter.types import Label, Scale, Slot, Task
 
 RETURN_ONLY = "Return label only without any other text."
 REASON_FIRST = (
@@ -177,7 +178,7 @@ def explicit(shown: HeaderParts, mood: Mood) -> tuple[str, ...]:
 @clarities.register("ordinal_explicit")
 def ordinal_explicit(shown: HeaderParts, mood: Mood) -> tuple[str, ...]:
     """Say in the first line that the labels are ordered, and which way they run as shown."""
-    return said(mood.ordered, shown, _direction(shown)), said(mood.ask, shown), RETURN_ONLY
+    return said(mood.ordered, shown, _direction_phrase(shown)), said(mood.ask, shown), RETURN_ONLY
 
 
 @clarities.register("reasoned")
@@ -186,7 +187,7 @@ def reasoned(shown: HeaderParts, mood: Mood) -> tuple[str, ...]:
     return said(mood.title, shown), said(mood.ask, shown), REASON_FIRST
 
 
-def _direction(shown: HeaderParts) -> str:
+def _direction_phrase(shown: HeaderParts) -> str:
     scale = shown.task.scale
     if scale.span is not None:
         low, high = f"{scale.span.low:g}", f"{scale.span.high:g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from flipmeter.prompt.judge import by_size, mood_of, offer, shown_fields
 from flipmeter.prompt.levels import (
     HeaderParts,
     clarities,
@@ -12,7 +13,6 @@ from flipmeter.prompt.levels import (
     moods,
     separators,
 )
-from flipmeter.prompt.placed_fields import by_size, mood_of, offer, shown_fields
 from flipmeter.prompt.template import fill, read_template
 from flipmeter.registry import Registry
 from flipmeter.types import Head, Item, LabelKind, Prompt, Script, Style, Task, View
@@ -35,7 +35,7 @@ def pointwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Wr
     """The renderer of items under a view: header, demonstrations and one query."""
     labels = [label_of(task, style, view, demo) for demo in demos]
     return with_labels(
-        task, style, view, demos, lambda shown: _scripts(style, view, shown, demos, labels)
+        task, style, view, demos, lambda shown: _script_writer(style, view, shown, demos, labels)
     )
 
 
@@ -58,7 +58,7 @@ def with_labels(
     return lambda item, part: find(item)(item)
 
 
-def _scripts(
+def _script_writer(
     style: Style, view: View, shown: HeaderParts, demos: Sequence[Item], labels: Sequence[str]
 ) -> Callable[[Item], Script]:
     """The writer of the messages about an item: a prompt file's, or the built-in one."""
@@ -68,7 +68,9 @@ def _scripts(
     header = "\n".join(
         clarities[style.clarity](shown, mood_of(task, moods[style.mood], style.mood))
     )
-    blocks = [_block(task, style, demo, label) for demo, label in zip(demos, labels, strict=True)]
+    blocks = [
+        _item_block(task, style, demo, label) for demo, label in zip(demos, labels, strict=True)
+    ]
     n_before = {"before": len(blocks), "after": 0, "split": len(blocks) // 2}[view.placement]
     # The head ends before the blank line, never after it: a tokenizer that joins the blank line
     # with what follows would end the shared part in other tokens than the whole prompt has there.
@@ -76,7 +78,7 @@ def _scripts(
     after = blocks[n_before:]
 
     def script(item: Item) -> Script:
-        query = _block(task, style, item, "")
+        query = _item_block(task, style, item, "")
         rest = [query, *after]
         if after and style.layout == "cued":
             rest.append(query)  # asked again, so that the prompt ends where an answer belongs
@@ -111,7 +113,7 @@ def shows_places(style: Style, task: Task) -> bool:
     return read_template(style.prompt).shows_places(task.places)
 
 
-def _block(task: Task, style: Style, item: Item, label: str) -> str:
+def _item_block(task: Task, style: Style, item: Item, label: str) -> str:
     separator, connector = separators[style.separator], connectors[style.connector]
     fields = shown_fields(task, style.label_format, item)
     shown = connector.join(f"{head}{separator}{text}" for head, text in fields)

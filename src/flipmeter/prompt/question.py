@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from flipmeter.prompt.comparing import as_shown, class_groups
+from flipmeter.prompt.judge import by_size, offer
 from flipmeter.prompt.levels import HeaderParts, listed_labels
-from flipmeter.prompt.placed_fields import by_size, offer
 from flipmeter.prompt.pointwise import (
     Paradigm,
     Write,
@@ -36,7 +36,7 @@ Pose = Callable[[Item, str], Posed]
 
 def question(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
     """The renderer of items under a view for a callable: fields, labels and demonstrations."""
-    examples = _examples(task, style, view, demos)
+    examples = _demo_examples(task, style, view, demos)
     span = task.scale.span
     ends = None if span is None else (span.low, span.high)
 
@@ -50,7 +50,9 @@ def question(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Wri
 paradigms.add("question", question)
 
 
-def _examples(task: Task, style: Style, view: View, demos: Sequence[Item]) -> tuple[Example, ...]:
+def _demo_examples(
+    task: Task, style: Style, view: View, demos: Sequence[Item]
+) -> tuple[Example, ...]:
     return tuple(Example(dict(demo.fields), label_of(task, style, view, demo)) for demo in demos)
 
 
@@ -72,7 +74,7 @@ def posing(name: str) -> Paradigm:
 
 def _pointwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Pose:
     hidden = unshown(style, task)
-    examples = () if "demo_order" in hidden else _examples(task, style, view, demos)
+    examples = () if "demo_order" in hidden else _demo_examples(task, style, view, demos)
     is_listed = "label_order" not in hidden and (bool(style.prompt) or style.clarity != "minimal")
     # Words that no list shows have the order of their classes.
     is_by_slot = is_listed or kind_of(task, style, has_demos=bool(demos)) == "identifiers"

@@ -28,28 +28,13 @@ from jinja2 import (
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from flipmeter.base.common_prefix import n_shared
-from flipmeter.base.files.reading_limits import (
-    PROMPT_STEPS,
-    PROMPT_STEPS_PER_CHARACTER,
-    PROMPT_TOKENS,
-)
+from flipmeter.chance import n_shared
+from flipmeter.documents import PROMPT_STEPS, PROMPT_STEPS_PER_CHARACTER, PROMPT_TOKENS
+from flipmeter.errors import Problem
+from flipmeter.prompt.judge import placed
 from flipmeter.prompt.levels import HeaderParts, listed_labels
-from flipmeter.prompt.placed_fields import placed
 from flipmeter.registry import suggestion
-from flipmeter.types import (
-    Head,
-    Item,
-    Label,
-    Message,
-    Places,
-    Problem,
-    Script,
-    Speaker,
-    Style,
-    Task,
-    View,
-)
+from flipmeter.types import Head, Item, Label, Message, Places, Script, Speaker, Style, Task, View
 
 LABELS, CRITERIA = "labels", "criteria"
 DEMOS, BEFORE, AFTER = "demos", "demos_before", "demos_after"
@@ -96,7 +81,7 @@ class TooMuch(SecurityError):
     """A template has what is not in the language, or makes more text than a prompt needs."""
 
 
-def _charge(value: Any) -> Any:
+def _charge_value(value: Any) -> Any:
     """Charge for a value that is printed or filtered; what prints differently each time is none."""
     if isinstance(value, Undefined):
         return str(value)  # which says what is undefined
@@ -109,17 +94,17 @@ def _charge(value: Any) -> Any:
     return value
 
 
-def _charged(function: Callable[..., Any]) -> Callable[..., Any]:
+def _charge_filter(function: Callable[..., Any]) -> Callable[..., Any]:
     """A filter that is charged for what it reads and makes, and not run while compiling."""
     takes = getattr(getattr(function, "jinja_pass_arg", None), "name", "")
 
     def run(context: Any, value: Any, *arguments: Any, **named: Any) -> Any:
         if not isinstance(value, Iterator | Undefined):
-            _charge(value)
+            _charge_value(value)
         given = {"context": context, "environment": context.environment}
         first = [({**given, "eval_context": context.eval_ctx})[takes]] if takes else []
         found = function(*first, value, *arguments, **named)
-        return found if isinstance(found, Iterator) else _charge(found)
+        return found if isinstance(found, Iterator) else _charge_value(found)
 
     return pass_context(run)
 
@@ -132,10 +117,10 @@ class _Language(ImmutableSandboxedEnvironment):
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
-            finalize=pass_context(lambda _, value: _charge(value)),
+            finalize=pass_context(lambda _, value: _charge_value(value)),
         )
         self.globals.clear()
-        self.filters = {name: _charged(self.filters[name]) for name in FILTERS}
+        self.filters = {name: _charge_filter(self.filters[name]) for name in FILTERS}
         self.tests = {name: self.tests[name] for name in TESTS}
 
     def parsed(self, source: str) -> nodes.Template:
@@ -144,13 +129,13 @@ class _Language(ImmutableSandboxedEnvironment):
             raise TooMuch(f"the prompt has more than {PROMPT_TOKENS:,} words inside its tags")
         tree = self.parse(source)
         for node in tree.find_all(nodes.Node):
-            if why := _outside(node):
+            if why := _disallowed_reason(node):
                 line = getattr(node, "lineno", 1)
                 raise TooMuch(f"line {line}: {why} in a prompt file")
         return tree
 
 
-def _outside(node: nodes.Node) -> str:
+def _disallowed_reason(node: nodes.Node) -> str:
     """The reason why a node is not in the language of prompt files, "" if it is."""
     if not isinstance(node, NODES):
         return f"{type(node).__name__.lower()} is not allowed"
@@ -232,7 +217,7 @@ class Template:
         except TemplateSyntaxError as error:
             raise Problem(f"{self.name}, line {error.lineno}: {error.message}") from error
         except (*_WRONG, *_TOO_DEEP) as error:
-            raise Problem(f"{self.name}: {_said(error)}") from error
+            raise Problem(f"{self.name}: {_template_error_line(error)}") from error
 
     @cached_property
     def _marked(self) -> str:
@@ -307,7 +292,7 @@ class Template:
     def _try(self, example: Item) -> None:
         """Render the prompt once: a demonstration's unknown field is only found there."""
         labels = Listed("1", (Label(1, "1", "one", 1),))
-        demos = (_demo(example.fields, "1"),)
+        demos = (_template_demo(example.fields, "1"),)
         values = {LABELS: labels, **dict.fromkeys((DEMOS, BEFORE, AFTER), demos)}
         values |= {CRITERIA: listed_criteria("x"), OPTIONS: Listed[Label]("x", ())}
         found = self.messages({**values, **example.fields})
@@ -321,7 +306,9 @@ class Template:
         try:
             text = "".join(self._compiled.generate(values))
         except (*_WRONG, *_TOO_DEEP) as error:
-            raise Problem(f"{self.name}, line {_line(error)}: {_said(error)}") from error
+            raise Problem(
+                f"{self.name}, line {_failing_template_line(error)}: {_template_error_line(error)}"
+            ) from error
         finally:
             _left.reset(token)
         first, *rest = _TURNS.split(text)
@@ -337,12 +324,12 @@ def read_template(source: str, name: str = "the prompt file") -> Template:
     return Template(source, name)
 
 
-def _said(error: BaseException) -> str:
+def _template_error_line(error: BaseException) -> str:
     """The error in one line."""
     return "nested too deeply" if isinstance(error, _TOO_DEEP) else f"{error}"[:500]
 
 
-def _line(error: BaseException) -> int:
+def _failing_template_line(error: BaseException) -> int:
     """The line of a template in which rendering failed."""
     line, step = 1, error.__traceback__
     while step is not None:
@@ -352,13 +339,13 @@ def _line(error: BaseException) -> int:
     return line
 
 
-def _demo(fields: Mapping[str, str], label: str) -> SimpleNamespace:
+def _template_demo(fields: Mapping[str, str], label: str) -> SimpleNamespace:
     return SimpleNamespace(
-        **{**{key: _plain(text) for key, text in fields.items()}, "label": label}
+        **{**{key: _escape_turn_mark(text) for key, text in fields.items()}, "label": label}
     )
 
 
-def _plain(text: str) -> str:
+def _escape_turn_mark(text: str) -> str:
     return text.replace(_TURN, "\ufffd")
 
 
@@ -407,7 +394,7 @@ class Filled:
         return Head(tuple(before), last.role, start[: start.rfind("\n") + 1].rstrip())
 
     def _messages(self, item: Item) -> tuple[Message, ...]:
-        known = {key: _plain(text) for key, text in item.fields.items()}
+        known = {key: _escape_turn_mark(text) for key, text in item.fields.items()}
         if item.role == "null":  # it has no content in any field; the study's criteria stay
             own_places = (
                 place for place in self.template.places if place != CRITERIA or not self.criteria
@@ -443,7 +430,9 @@ def fill(
     labels: Sequence[str],
 ) -> Filled:
     """Fill in the labels and the demonstrations, each with its label, as a view shows them."""
-    all_demos = tuple(_demo(demo.fields, label) for demo, label in zip(demos, labels, strict=True))
+    all_demos = tuple(
+        _template_demo(demo.fields, label) for demo, label in zip(demos, labels, strict=True)
+    )
     n_before = {"before": len(demos), "after": 0, "split": len(demos) // 2}[view.placement]
     shared = {
         LABELS: Listed(shown.listing, listed_labels(shown)),

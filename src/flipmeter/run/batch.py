@@ -8,26 +8,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from flipmeter.base.redaction import references
-from flipmeter.model import Store, caching_of, has_endpoint, identity_of, needs
-from flipmeter.model.batch.files import (
+from flipmeter.ask.batch import (
     MOST_REQUESTS,
     BatchEntry,
     BatchFile,
     Results,
+    form_for,
     forms_in,
     read_batch,
     read_results,
     result_files,
     write_batch,
 )
-from flipmeter.model.batch.forms import form_for
-from flipmeter.plan import plan
-from flipmeter.run.fallbacks import Known, adapted, recall
+from flipmeter.ask.capabilities import needs
+from flipmeter.ask.endpoints import has_endpoint
+from flipmeter.ask.names import caching_of, identity_of
+from flipmeter.ask.plan import plan
+from flipmeter.ask.store import Store
+from flipmeter.errors import Problem
+from flipmeter.redaction import references
+from flipmeter.run.conditions import Known, adapted, recall
 from flipmeter.run.rate import Rating, Seat, lots, seat
 from flipmeter.study.file import Study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Condition, Problem, Request, canonical_json
+from flipmeter.types import Condition, Request, canonical_json
 
 LOT = 10_000
 """Number of replies stored at a time."""
@@ -66,12 +70,12 @@ def export_batch(
             "process and needs no batch"
         )
     known = recall(remote, store)
-    notes = _notes(grid, remote, known)
+    notes = _batch_notes(grid, remote, known)
     fitted, _ = adapted(remote, known)
     seats = dict.fromkeys(seat(condition) for condition in fitted)
     identities = {(model, dataset): identity_of(model) for model, dataset in seats}
     models = {identities[place]: place[0] for place in seats}
-    missing, n_rounds = _missing(fitted, identities, store)
+    missing, n_rounds = _missing_requests(fitted, identities, store)
     if not missing:
         return Exported((), n_rounds, notes)
     content = canonical_json(study.model_dump(mode="json"))
@@ -95,7 +99,7 @@ def export_batch(
     return Exported(tuple(files), n_rounds, notes)
 
 
-def _missing(
+def _missing_requests(
     grid: Sequence[Condition], identities: dict[Seat, str], store: Store
 ) -> tuple[list[Request], int]:
     """The requests of the next round, and its number."""
@@ -116,7 +120,9 @@ def _missing(
     return list(found.values()), n_rounds
 
 
-def _notes(grid: Sequence[Condition], remote: Sequence[Condition], known: Known) -> tuple[str, ...]:
+def _batch_notes(
+    grid: Sequence[Condition], remote: Sequence[Condition], known: Known
+) -> tuple[str, ...]:
     own = dict.fromkeys(c.rater.name for c in grid if c not in remote)
     notes = [f"{name} runs in this process; use flipmeter run for it" for name in own]
     for rater in dict.fromkeys(condition.rater for condition in remote):

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from flipmeter.ask.engine import Engine
+from flipmeter.ask.plan import plan
 from flipmeter.errors import Unreadable
-from flipmeter.model import Engine
-from flipmeter.plan import plan
 from flipmeter.run.rate import Evidence, Rating, Seat
 from flipmeter.types import LISTLESS, Condition, Jury, Rank, Scale, fold_label
 

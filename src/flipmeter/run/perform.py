@@ -17,29 +17,30 @@ from typing import Any
 import polars as pl
 import yaml
 
-from flipmeter.base.files.atomic import inside, write_text
-from flipmeter.base.files.lock import writing
-from flipmeter.base.files.parquet import without_secrets
-from flipmeter.base.run_sync import wait_for
-from flipmeter.errors import OutOfBudget
-from flipmeter.model import (
-    Backend,
-    Engine,
-    RayBackend,
-    Store,
-    World,
-    identity_of,
-    is_on_cluster,
-    open_backend,
-    ray_cluster,
+from flipmeter.ask.backend import Backend
+from flipmeter.ask.engine import Engine
+from flipmeter.ask.family import World
+from flipmeter.ask.names import identity_of, is_on_cluster, open_backend
+from flipmeter.ask.ray import RayBackend, ray_cluster
+from flipmeter.ask.store import Store
+from flipmeter.errors import OutOfBudget, Problem
+from flipmeter.files import inside, write_text, writing
+from flipmeter.loops import wait_for
+from flipmeter.parquet import without_secrets
+from flipmeter.run.conditions import (
+    Known,
+    LaidOut,
+    Tested,
+    adapted,
+    lay_out,
+    learn,
+    learn_settled,
+    learned_since,
+    recall_settled,
 )
-from flipmeter.run.fallbacks import Known, adapted, learn, learned_since
 from flipmeter.run.first_look import doubts, first_replies, told, without
-from flipmeter.run.interim import Listener, Terms
-from flipmeter.run.juries import Seating, jury_identity
-from flipmeter.run.rate import Rated, Seat, rate, seat
-from flipmeter.run.record.folder import Run
-from flipmeter.run.record.generation import (
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import (
     CALLS,
     CONDITIONS,
     DECISIONS,
@@ -50,8 +51,10 @@ from flipmeter.run.record.generation import (
     State,
     commit,
 )
-from flipmeter.run.record.heartbeat import PROGRESS, Heartbeat, read_beat
-from flipmeter.run.record.rows import (
+from flipmeter.run.heartbeat import PROGRESS, Heartbeat, read_beat
+from flipmeter.run.progress import Listener, Terms
+from flipmeter.run.rate import Rated, Seat, Seating, jury_identity, rate, seat
+from flipmeter.run.rows import (
     CALL,
     DECISION,
     PROMPT,
@@ -64,15 +67,13 @@ from flipmeter.run.record.rows import (
     grid_places,
     prompt_table,
 )
-from flipmeter.run.record.spill import Spill, room_for, scratch
-from flipmeter.run.settled import LaidOut, Tested, lay_out, learn_settled, recall_settled
+from flipmeter.run.spill import Spill, room_for, scratch
 from flipmeter.run.until import watch_claim
-from flipmeter.study.draws import draw_sample, merged_for
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study
-from flipmeter.study.fit import fit_note, fitted
 from flipmeter.study.grid import contrasts_in, worlds
-from flipmeter.types import Condition, Dataset, Model, Problem
+from flipmeter.study.sizes import draw_sample, fit_note, fitted, merged_for
+from flipmeter.types import Condition, Dataset, Model
 
 ROW_GROUP = 10000
 """Rows of a table that are written together."""
@@ -99,7 +100,7 @@ def perform(
     terms = terms or Terms()
     terms = replace(terms, budget=study.allowance, anyway=terms.anyway or study.mode == "paper")
     datasets, given = (study.load(), ()) if laid_out is None else laid_out
-    _claim(folder)
+    _check_folder_writable(folder)
     layout = _lay_out(study, datasets, given, store, terms.listener)
     harvest = Harvest(study, Seating(study.juries, layout.reproducible))
     harvest.watch(layout.grid)
@@ -125,7 +126,7 @@ def perform(
         notes = [fallbacks, layout.warnings, learned_since(layout.grid, known, store)]
         facts = harvest.facts(sized, datasets) | {
             "asked": terms.ledger.counts,
-            "capabilities": _listed(known, layout.tested),
+            "capabilities": _findings_by_model(known, layout.tested),
             "fallbacks": {
                 name: [line for one in notes for line in one.get(name, ())]
                 for one in notes
@@ -242,10 +243,10 @@ class Harvest:
         study = self._study
         packages = ("numpy", "scipy", "polars", "xllamacpp")
         return {
-            "flipmeter": _version("flipmeter"),
+            "flipmeter": _package_version("flipmeter"),
             "python": sys.version.split()[0],
             "platform": platform.platform(),
-            "packages": {name: _version(name) for name in packages},
+            "packages": {name: _package_version(name) for name in packages},
             "models": {model.title: one for (model, _), one in self._identities.items()}
             | {jury.name: jury_identity(jury) for jury in study.juries},
             "contrasts": [asdict(contrast) for contrast in contrasts_in(study, self._grid)],
@@ -253,7 +254,9 @@ class Harvest:
             "datasets": {
                 name: {"spec": spec, **about}
                 for dataset, spec in zip(datasets, study.datasets, strict=True)
-                for name, about in _described(sized, dataset, fit_note(study, sized, dataset))
+                for name, about in _sampling_records(
+                    sized, dataset, fit_note(study, sized, dataset)
+                )
             },
             "greedy": study.greedy_raters(),
             "stopped": self.stopped,
@@ -344,7 +347,7 @@ def _refuse_other_limits(model: Model, other: Model) -> None:
         )
 
 
-def _listed(known: Known, tested: Tested) -> dict[str, dict[str, Any]]:
+def _findings_by_model(known: Known, tested: Tested) -> dict[str, dict[str, Any]]:
     """The findings on each model, as far as the run needed them."""
     found: dict[str, dict[str, Any]] = {model.title: {} for model in (*known, *tested)}
     parts = [(model, one) for model, some in known.items() for one in some.values()]
@@ -353,7 +356,9 @@ def _listed(known: Known, tested: Tested) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _described(study: Study, dataset: Dataset, note: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _sampling_records(
+    study: Study, dataset: Dataset, note: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what was sampled from a dataset, and from it with fewer classes where a level has."""
     styles = {study.style.cardinality: study.style}
     for level in study.levels_on(dataset.name).values():
@@ -377,7 +382,7 @@ def _described(study: Study, dataset: Dataset, note: str) -> Iterator[tuple[str,
         yield (merged.name if place else dataset.name), about
 
 
-def _version(package: str) -> str:
+def _package_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
@@ -395,7 +400,7 @@ def _collecting_seldom() -> Iterator[None]:
         gc.set_threshold(*usual)
 
 
-def _claim(folder: Path) -> None:
+def _check_folder_writable(folder: Path) -> None:
     """Say that a run folder cannot be written to before anything is paid for."""
     ways = (folder, *folder.absolute().parents)
     try:

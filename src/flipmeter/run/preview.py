@@ -1,38 +1,35 @@
-"""Study -> Preview: what it would ask and what that takes, before anything is sent."""
+"""Study -> Preview, Trial: what it would ask and cost; a few items asked, to see replies read."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from flipmeter.base.run_sync import wait_for
-from flipmeter.model import (
-    Capability,
-    PriceList,
-    Quote,
-    Spent,
-    Store,
-    caching_of,
-    find_prices,
-    former_identity_of,
-    identity_of,
-    observe,
-    worst_case,
-)
-from flipmeter.plan import Cost, Plan, price
-from flipmeter.run.fallbacks import adapted, recall
-from flipmeter.run.juries import jury_identity
-from flipmeter.run.rate import DRAWS_APART, Seat, first_round, seat
-from flipmeter.run.settled import Tested, lay_out, recall_settled
+from flipmeter.ask.backend import Capability
+from flipmeter.ask.export import observe
+from flipmeter.ask.limits import Spent, worst_case
+from flipmeter.ask.names import caching_of, former_identity_of, identity_of
+from flipmeter.ask.plan import Cost, Plan, price
+from flipmeter.ask.prices import PriceList, Quote, find_prices
+from flipmeter.ask.store import Store
+from flipmeter.loops import wait_for
+from flipmeter.printed import Printed
+from flipmeter.run.conditions import Tested, adapted, lay_out, learn, recall, recall_settled
+from flipmeter.run.first_look import Heard, Whose, doubts, hear, short, whose
+from flipmeter.run.perform import open_engine
+from flipmeter.run.progress import Terms
+from flipmeter.run.rate import DRAWS_APART, Seat, first_round, jury_identity, seat
 from flipmeter.study.file import Study
-from flipmeter.study.fit import fit_note, fitted
 from flipmeter.study.forecast import Forecast, Preview, Speed, timed
-from flipmeter.study.grid import unmoved_notes, worlds
+from flipmeter.study.grid import conditions, unmoved_notes, worlds
+from flipmeter.study.sizes import fit_note, fitted
 from flipmeter.types import Condition, Model
 
 if TYPE_CHECKING:
-    from flipmeter.measure import PowerPlan
+    from rich.console import RenderableType
+
+    from flipmeter.stats.watch import PowerPlan
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,7 @@ def preview(
             sum((costs[identity] for identity in identities if identity in costs), Cost()),
             most,
             observe(store, identities),
-            _dearest([quotes[model.title] for model in models if model.title in quotes]),
+            _dearest_quote([quotes[model.title] for model in models if model.title in quotes]),
             notes=tuple(dict.fromkeys(engines.of(models, identities))),
             caching=next((caches[identity] for identity in identities if identity in caches), None),
         )
@@ -178,10 +175,76 @@ class _Notes:
             yield f"{n:,} stored replies have other settings ({former}); they are requested again"
 
 
-def _dearest(quotes: Sequence[Quote]) -> Quote:
+def _dearest_quote(quotes: Sequence[Quote]) -> Quote:
     """One quote for entries of the same model: the dearest, if they differ."""
 
     def level(quote: Quote) -> tuple[float, float]:
         return (quote.price.prompt, quote.price.completion) if quote.price else (-1.0, -1.0)
 
     return max(quotes, key=level, default=Quote(note="nothing is left to ask"))
+
+
+@dataclass(frozen=True, repr=False)
+class Trial(Printed):
+    """A few replies of each rater under every view, and how they were read."""
+
+    heard: tuple[Heard, ...]
+
+    @property
+    def doubts(self) -> dict[Whose, str]:
+        """Doubts about most replies of a rater, however few were asked for."""
+        return doubts(self.heard, fewest=1)
+
+    def rows(self) -> Iterator[dict[str, str]]:
+        """One row for each reply."""
+        for one in self.heard:
+            rater, dataset, level = whose(one.condition)
+            reply, ask = one.evidence.reply, one.evidence.call.ask
+            again = f" (repeat {ask.view.repeat})" if ask.view.repeat else ""
+            yield {
+                "rater": rater,
+                "dataset": dataset,
+                "level": level,
+                "item": ask.item.id,
+                "view": f"{ask.view.name}{again}{f', {ask.part}' if ask.part else ''}",
+                "reply": reply.error or reply.text,
+                "label": one.label,
+                "class": one.outcome,
+            }
+
+    def tables(self) -> Iterable[RenderableType]:
+        from flipmeter.show.table import Column, Table
+
+        columns = (
+            *("item", "view", Column("reply", lambda row: short(row["reply"]))),
+            Column("label as read", lambda row: row["label"]),
+            Column("class as meant", lambda row: row["class"]),
+        )
+        groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
+        for row in self.rows():
+            groups.setdefault((row["rater"], row["dataset"], row["level"]), []).append(row)
+        for named, rows in groups.items():
+            yield Table.of(", ".join(part for part in named if part), columns, rows)
+        yield from (
+            f"! {rater} on {dataset}: {reason}"
+            for (rater, dataset, _), reason in self.doubts.items()
+        )
+
+
+def try_study(study: Study, store: Store, n_items: int) -> Trial:
+    """Ask the first items of a study under every view, once each, at its base and its levels."""
+    terms = Terms(budget=study.allowance)
+    datasets = study.load()
+    grid = [
+        replace(condition, items=condition.items[:n_items])
+        for condition in conditions(study, datasets)
+        if not condition.view.repeat and condition.seed == study.seeds[0]
+    ]
+    grid, _ = adapted(grid, wait_for(learn(grid, store, terms)))
+
+    async def ask() -> list[Heard]:
+        async with open_engine(grid, worlds(study, datasets, grid), store, terms) as opened:
+            engine, identities = opened
+            return await hear(grid, engine, identities)
+
+    return Trial(tuple(one for one in wait_for(ask()) if one.is_about_an_item))

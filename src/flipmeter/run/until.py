@@ -8,20 +8,13 @@ from typing import Any
 
 import polars as pl
 
-from flipmeter.measure import (
-    Claim,
-    PowerPlan,
-    Watch,
-    Watched,
-    claimed,
-    looks_of,
-    plan_power,
-    read_claim,
-    refuse_unreachable,
-)
+from flipmeter.errors import Problem
+from flipmeter.stats.judge import Claim, claimed, read_claim
+from flipmeter.stats.sequential import looks_of
+from flipmeter.stats.watch import PowerPlan, Watch, Watched, plan_power, refuse_unreachable
 from flipmeter.study.file import Study
 from flipmeter.study.grid import contrasts_in
-from flipmeter.types import Condition, Contrast, Item, Problem
+from flipmeter.types import Condition, Contrast, Item
 
 
 @dataclass
@@ -83,7 +76,7 @@ def watch_claim(
     claim = read_claim(study.until)
     contrast = claimed(claim.contrast, contrasts_in(study, grid))
     shared = _shared_items(claim, contrast, grid)
-    looks = {name: _looks(items, study.block_size) for name, items in shared.items()}
+    looks = {name: _clusters_by_look(items, study.block_size) for name, items in shared.items()}
     for name, sizes in looks.items():
         refuse_unreachable(claim, sizes[-1], name if len(looks) > 1 else "")
     return Until(
@@ -100,8 +93,8 @@ def power_plans(study: Study, text: str, grid: Sequence[Condition]) -> Iterator[
     claim = read_claim(text)
     contrast = claimed(claim.contrast, contrasts_in(study, grid))
     for name, items in _shared_items(claim, contrast, grid).items():
-        looks = _looks(items, study.block_size)
-        notes = tuple(_notes(study, claim, contrast, items, looks))
+        looks = _clusters_by_look(items, study.block_size)
+        notes = tuple(_stopping_notes(study, claim, contrast, items, looks))
         yield plan_power(claim, looks, block=study.block_size, dataset=name, notes=notes)
 
 
@@ -125,13 +118,13 @@ def _shared_items(
     return {name: items for name, items in shared.items() if items}
 
 
-def _looks(items: Sequence[Item], block: int) -> tuple[int, ...]:
+def _clusters_by_look(items: Sequence[Item], block: int) -> tuple[int, ...]:
     """Number of clusters by the end of each block."""
     clusters = [item.cluster or item.id for item in items]
     return tuple(len(set(clusters[:end])) for end in looks_of(block, len(items)))
 
 
-def _notes(
+def _stopping_notes(
     study: Study, claim: Claim, contrast: Contrast, items: Sequence[Item], looks: Sequence[int]
 ) -> Iterator[str]:
     if not contrast.is_pair:

@@ -15,8 +15,7 @@ from typing import Any
 
 import yaml
 
-from flipmeter.data import load_file, sample
-from flipmeter.data.digest import is_blank
+from flipmeter.data.files import load_file
 from flipmeter.data.guess import (
     MOST_CLASSES,
     classes_in,
@@ -29,15 +28,15 @@ from flipmeter.data.guess import (
     label_names,
     usual_classes,
 )
-from flipmeter.data.labels import label_key, read_labels, shorten
-from flipmeter.data.number_scales import WITHIN
-from flipmeter.data.sampling import RESERVED, RESERVED_PERCENT, Balance
+from flipmeter.data.labels import WITHIN, is_blank, label_key, read_labels, shorten
+from flipmeter.data.sampling import RESERVED, RESERVED_PERCENT, Balance, sample
 from flipmeter.data.tables import Record, Table, check_columns, read_table
+from flipmeter.errors import Problem
 from flipmeter.registry import suggestion
-from flipmeter.study.fit import DrawSizes, sizes_for
 from flipmeter.study.grid import exchange_hint
 from flipmeter.study.judge_draft import ComparedColumns, guess_compared
-from flipmeter.types import NO_CLASS, Dataset, Problem, Task
+from flipmeter.study.sizes import DrawSizes, sizes_for
+from flipmeter.types import NO_CLASS, Dataset, Task
 
 EMBEDDED = "local/smollm2-135m"
 TEST_SIZE = 100
@@ -141,7 +140,7 @@ def draft_study(
         is_meant = compared and text in (None, compared.text) and label in (None, compared.label)
         if compared is not None and is_meant:
             return _draft_compared(file, out, table, compared, model)
-    text, label = _columns(table, text, label, scale, unlabelled, ask)
+    text, label = _choose_columns(table, text, label, scale, unlabelled, ask)
     source: dict[str, Any] = {
         "text": text,
         "label": label,
@@ -150,12 +149,12 @@ def draft_study(
     if isinstance(scale, Mapping):
         source["scale"], words = {**scale, WITHIN: 0}, {}
     else:
-        source["scale"] = [_named(value) for value in _classes(table, label, scale, ask)]
+        source["scale"] = [_class_value(value) for value in _find_classes(table, label, scale, ask)]
         words = _task_words(text, label, source["scale"])
     dataset = load_file(file, **source, task=words, on_bad="drop")
     source["file"] = Path(os.path.relpath(file, out.parent)).as_posix()
-    rest = _rated(dataset, source, _sized(dataset))
-    written = _study(out, model, dataset, len(table.records), rest)
+    rest = _rated_keys_text(dataset, source, _usual_draw_sizes(dataset))
+    written = _render_study(out, model, dataset, len(table.records), rest)
     hint = [exchange_hint(table.file, found)] if found else []
     what = "scores of the range" if isinstance(scale, Mapping) else "one of the classes"
     why = f"no column holds {what} given" if scale else "there is no column of labels"
@@ -164,7 +163,7 @@ def draft_study(
         "(--label COLUMN names the labels if there are any)"
     )
     odd = _odd_labels(table, label, dataset) if label else [unlabelled_note]
-    return Draft(written, (*odd, *_notes(dataset), *hint))
+    return Draft(written, (*odd, *_dataset_notes(dataset), *hint))
 
 
 def _draft_compared(
@@ -178,19 +177,23 @@ def _draft_compared(
     if dataset.left_out:
         source["on_bad"] = "drop"
     rest = COMPARED.substitute(
-        source="\n    ".join(f"{name}: {_flow(value)}" for name, value in source.items()),
+        source="\n    ".join(f"{name}: {_yaml_in_line(value)}" for name, value in source.items()),
         test_size=min(TEST_SIZE, len(dataset.test)),
         probe=compared.probe,
     )
-    text = _study(out, model, dataset, len(table.records), rest)
-    left_out = [f"rows that are left out: {_counted(dataset.left_out)}"] if dataset.left_out else []
+    text = _render_study(out, model, dataset, len(table.records), rest)
+    left_out = (
+        [f"rows that are left out: {_reason_counts_text(dataset.left_out)}"]
+        if dataset.left_out
+        else []
+    )
     return Draft(text, (*compared.notes, *left_out))
 
 
 # --- questions --------------------------------------------------------------------------------
 
 
-def _columns(
+def _choose_columns(
     table: Table,
     text: str | None,
     label: str | None,
@@ -218,7 +221,7 @@ def _may_be_labels(table: Table, text: str | None, scale: Given | None) -> list[
     """The columns that may hold the labels; where a scale is given, those that use it."""
     if scale is None:
         return guess_label(table, text)
-    given = scale if isinstance(scale, Mapping) else [_named(value) for value in scale]
+    given = scale if isinstance(scale, Mapping) else [_class_value(value) for value in scale]
     reader, taken = read_labels(given), guess_id(table, [])
     shares = {
         column: sum(reader.rank(one) != NO_CLASS for one in found) / max(1, len(found))
@@ -249,14 +252,14 @@ def _one_of(table: Table, what: str, found: Sequence[str], ask: Ask | None) -> s
     return answer
 
 
-def _classes(
+def _find_classes(
     table: Table, label: str | None, scale: Sequence[str] | None, ask: Ask | None
 ) -> list[object]:
     """The classes, lowest first: as given, as inferred from their names, or as the user answers."""
     if scale:
         return list(scale)
     if label is None:
-        return _listed(
+        return _ask_for_classes(
             "Which classes should the texts be rated on, lowest first?",
             "low,medium,high",
             f"{table.file} has no labels; pass the classes, lowest first, as in --scale "
@@ -276,10 +279,12 @@ def _classes(
         f"{unsure}; pass --scale, lowest first; classes found: {quote(listed)}; if the column "
         "has no labels, pass another --label or --unlabelled"
     )
-    return _listed(f"Order of the classes of '{label}', lowest first?", listed, problem, ask)
+    return _ask_for_classes(
+        f"Order of the classes of '{label}', lowest first?", listed, problem, ask
+    )
 
 
-def _listed(question: str, proposed: str, problem: str, ask: Ask | None) -> list[object]:
+def _ask_for_classes(question: str, proposed: str, problem: str, ask: Ask | None) -> list[object]:
     if ask is None:
         raise Problem(problem)
     return [part.strip() for part in ask(question, proposed).split(",")]
@@ -302,7 +307,7 @@ def _refuse_no_scale(table: Table, label: str, found: Sequence[object]) -> None:
         )
 
 
-def _named(value: object) -> str | int | float:
+def _class_value(value: object) -> str | int | float:
     """A class as the file writes it; numbers stay numbers, which are their own labels."""
     if not is_bare_number(value):
         return str(value).strip()
@@ -326,7 +331,7 @@ def _task_words(text: str, label: str | None, scale: Sequence[object]) -> dict[s
 # --- sizes ------------------------------------------------------------------------------------
 
 
-def _sized(dataset: Dataset) -> DrawSizes:
+def _usual_draw_sizes(dataset: Dataset) -> DrawSizes:
     """The largest usual plan that the rows allow and the embedded model can read."""
     if not _is_labelled(dataset):
         return DrawSizes(min(TEST_SIZE, len(dataset.test)), "equal", 0)
@@ -372,10 +377,10 @@ def _odd_labels(table: Table, label: str, dataset: Dataset) -> Iterator[str]:
         yield f"{len(found) - MOST_ODD:,} more values of '{label}' are not on the scale"
 
 
-def _notes(dataset: Dataset) -> Iterator[str]:
+def _dataset_notes(dataset: Dataset) -> Iterator[str]:
     """Yield what the user should know of the data before running."""
     if dataset.left_out:
-        yield f"rows that are left out: {_counted(dataset.left_out)}"
+        yield f"rows that are left out: {_reason_counts_text(dataset.left_out)}"
     longest = max(dataset.test, key=lambda item: len(item.text))
     if len(longest.text) > LONGEST_TEXT:
         yield (
@@ -385,49 +390,49 @@ def _notes(dataset: Dataset) -> Iterator[str]:
     counts = Counter(item.gold for item in dataset.test)
     ranks = dataset.task.scale.ranks if _is_labelled(dataset) else ()
     if min((counts[rank] for rank in ranks), default=RARE) < RARE:
-        yield f"a class has few rows ({_sizes(dataset)}): its numbers will be imprecise"
+        yield f"a class has few rows ({_class_sizes_text(dataset)}): its numbers will be imprecise"
 
 
-def _counted(counts: Mapping[str, int]) -> str:
+def _reason_counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{n} {reason}" for reason, n in counts.items())
 
 
-def _study(out: Path, model: str, dataset: Dataset, n_rows: int, rest: str) -> str:
+def _render_study(out: Path, model: str, dataset: Dataset, n_rows: int, rest: str) -> str:
     return STUDY.substitute(
         out=quote(" ".join(out.name.split())),
         # A name that can be a folder.
-        name=_flow(re.sub(r"[^\w.-]+", "-", dataset.name).strip("-.") or "study"),
-        model=_flow(model),
-        rows=f"{len(dataset.test):,} usable rows of {n_rows:,}: {_sizes(dataset)}",
+        name=_yaml_in_line(re.sub(r"[^\w.-]+", "-", dataset.name).strip("-.") or "study"),
+        model=_yaml_in_line(model),
+        rows=f"{len(dataset.test):,} usable rows of {n_rows:,}: {_class_sizes_text(dataset)}",
         rest=rest,
     )
 
 
-def _rated(dataset: Dataset, source: Mapping[str, Any], plan: DrawSizes) -> str:
+def _rated_keys_text(dataset: Dataset, source: Mapping[str, Any], plan: DrawSizes) -> str:
     """The keys about rated texts, with a comment where a user will want to change a line."""
     task, scale = dataset.task, dataset.task.scale
     probes = [*([] if scale.span else ["label_order"])]
     probes += ["demo_order", "placement"] if plan.shots else []
     words = {"title": task.title, "noun": task.noun, "aspect": task.aspect}
-    dropped = f"on_bad: drop  # leaves out {_counted(dataset.left_out)}"
+    dropped = f"on_bad: drop  # leaves out {_reason_counts_text(dataset.left_out)}"
     column = source["id"]
     # "1: 0, 2: 1, ..." would confuse anybody: bare numbers are their own labels.
     is_bare = scale.span is None and all(map(is_bare_number, scale.names))
     return RATED.substitute(
-        {name: _flow(value) for name, value in source.items()}
-        | {"id": "" if column is None else f"\n    id: {_flow(column)}"},
+        {name: _yaml_in_line(value) for name, value in source.items()}
+        | {"id": "" if column is None else f"\n    id: {_yaml_in_line(column)}"},
         on_bad=dropped if dataset.left_out else "on_bad: error",
-        task=_flow(words | {"low": scale.low, "high": scale.high}),
+        task=_yaml_in_line(words | {"low": scale.low, "high": scale.high}),
         test_size=plan.test_size,
         balance=plan.balance,
         about_scale=ABOUT_RANGE if scale.span else ABOUT_CLASSES,
         moved=", ".join(MOVED[probe] for probe in probes),
-        probes=_flow(probes),
-        base=_flow({"shots": plan.shots} | ({"label_format": "values"} if is_bare else {})),
+        probes=_yaml_in_line(probes),
+        base=_yaml_in_line({"shots": plan.shots} | ({"label_format": "values"} if is_bare else {})),
     )
 
 
-def _sizes(dataset: Dataset) -> str:
+def _class_sizes_text(dataset: Dataset) -> str:
     """The number of rows of each class."""
     if not _is_labelled(dataset):
         return "no labels"
@@ -438,7 +443,7 @@ def _sizes(dataset: Dataset) -> str:
     return ", ".join(f"{shorten(scale.name(rank))} {counts[rank]}" for rank in scale.ranks)
 
 
-def _flow(value: Any) -> str:
+def _yaml_in_line(value: Any) -> str:
     """A value as YAML in one line."""
     text = yaml.safe_dump(
         [value], default_flow_style=True, allow_unicode=True, sort_keys=False, width=10**6

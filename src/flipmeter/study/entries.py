@@ -1,10 +1,10 @@
-"""The entries of a study file: a model, its price, decoding, a budget."""
+"""The entries of a study file: a model, its price, decoding, a budget, joint configurations."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,24 +20,30 @@ from pydantic import (
     model_validator,
 )
 
-from flipmeter.base.files.documents import read_yaml
-from flipmeter.base.files.reading_limits import read_limited
-from flipmeter.base.redaction import hidden, is_secret_name
-from flipmeter.data.number_scales import read_span, span_spec
-from flipmeter.model import Price
-from flipmeter.model.backends.family import refuse_secrets
-from flipmeter.model.endpoints import checked_address
-from flipmeter.registry import suggestion
+from flipmeter.ask.endpoints import checked_address
+from flipmeter.ask.family import refuse_secrets
+from flipmeter.ask.limits import Price
+from flipmeter.ask.names import interface_of, is_callable
+from flipmeter.data.labels import read_span, span_spec
+from flipmeter.documents import read_limited, read_yaml
+from flipmeter.errors import Problem
+from flipmeter.pipelines.pipeline import open_pipeline
+from flipmeter.redaction import hidden, is_secret_name
+from flipmeter.registry import Registry, suggestion
 from flipmeter.removed import PARTS, refusal
 from flipmeter.types import (
     Actors,
+    Decoding,
+    Extract,
     Interface,
     JuryRule,
+    Mode,
     Model,
     PlaceKind,
     Places,
-    Problem,
+    Rater,
     Scale,
+    Style,
     Task,
 )
 
@@ -288,3 +294,144 @@ def explained(error: ValidationError, source: str, kinds: Sequence[type[BaseMode
             got = "" if is_silent else f"; got {hidden(one['input'])!r:.80}"
             lines.append(f"{place}: {one['msg']}{got}")
     return f"{source}: " + "\n".join(dict.fromkeys(lines))
+
+
+class Config(dict[str, Any]):
+    """Levels by factor, as `Style` has them, and a sentence; what is not named stays at the base.
+
+    `replace(style, **configs["A"])` is the style of A.
+    """
+
+    def __init__(self, levels: Mapping[str, Any], about: str) -> None:
+        super().__init__(levels)
+        self.about = about
+
+
+configs: Registry[Config] = Registry("config")
+
+configs.add(
+    "A",
+    Config(
+        {
+            "label_format": "neutral_id",
+            "shots": 0,
+            "clarity": "ordinal_explicit",
+            "mood": "indicative",
+        },
+        "accuracy; without demonstrations there is no P2 and no P3",
+    ),
+)
+configs.add("P1", Config({"shots": 3, "mood": "indicative"}, "few flips when labels are reversed"))
+configs.add(
+    "P2a",
+    Config(
+        {
+            "label_format": "natural_language",
+            "shots": 1,
+            "clarity": "minimal",
+            "mood": "indicative",
+        },
+        "few flips between random and ascending demonstrations",
+    ),
+)
+configs.add(
+    "P2b",
+    Config(
+        {"label_format": "neutral_id", "shots": 1, "mood": "indicative"},
+        "few flips between random and descending demonstrations",
+    ),
+)
+configs.add(
+    "P3a",
+    Config(
+        {
+            "label_format": "neutral_id",
+            "shots": 3,
+            "clarity": "minimal",
+            "separator": "tab",
+            "connector": "space",
+            "mood": "interrogative",
+        },
+        "few flips between demonstrations before and after the query",
+    ),
+)
+configs.add(
+    "P3b",
+    Config(
+        {
+            "label_format": "neutral_id",
+            "shots": 1,
+            "clarity": "minimal",
+            "connector": "newline_tab",
+        },
+        "few flips between demonstrations before and around the query",
+    ),
+)
+
+
+def make_rater(
+    model: Model,
+    style: Style,
+    pipeline: str,
+    decoding: DecodingEntry,
+    *,
+    has_scores: bool = False,
+    n_draws: int = 0,
+    extract: Extract | None = None,
+    mode: Mode = "recommended",
+) -> Rater:
+    """A rater that asks for scores if told or if its pipeline uses them, unless it draws instead.
+
+    A callable gives its label itself: nothing is extracted from what it says.
+    """
+    needs_scores = has_scores or open_pipeline(pipeline).traits.needs_scores
+    if is_reasoned(style) and needs_scores and not n_draws:
+        raise Problem(
+            "clarity 'reasoned': a reply does not begin with its label, so labels have no "
+            "probabilities; leave out `scores` and pipelines that need them, or ask for the label "
+            "alone (clarity: explicit)"
+        )
+    how = extract or (LAST_LABEL if is_reasoned(style) else None)
+    return Rater(
+        *(model, style, pipeline, _decoding(decoding, model, style, pipeline, mode)),
+        is_scored=needs_scores and not n_draws,
+        n_draws=n_draws,
+        extract=None if is_callable(model) else how,
+    )
+
+
+LAST_LABEL = Extract(regex=r"(?is).*\blabel\b\W*?[:=]\s*(?P<label>[^\n]+)")
+"""The place of the label in a reply that begins with reasoning."""
+LONGEST_REASONS = 1024
+"""Tokens of a reply with reasons, unless a study says how many."""
+
+
+def is_reasoned(style: Style) -> bool:
+    """Whether the built-in prompt asks for reasons before the label."""
+    return style.clarity == "reasoned" and not style.prompt
+
+
+ENDS_IN_A_QUESTION = ("pairwise", "listwise_compare", "listwise_relabel")
+"""Paradigms whose prompt ends in a question: raw text answers it in a new line."""
+
+
+def _decoding(
+    entry: DecodingEntry, model: Model, style: Style, pipeline: str, mode: Mode
+) -> Decoding:
+    """Stop raw text at the end of its line, unless set otherwise or in paper mode.
+
+    A raw-text model goes on after its label with one more example. Behind a question it begins
+    with a line break, and a stop there would leave nothing to read. A pipeline that draws needs a
+    temperature.
+    """
+    told, traits = entry.model_dump(), open_pipeline(pipeline).traits
+    if is_reasoned(style) and told["max_tokens"] == DecodingEntry().max_tokens:
+        told["max_tokens"] = LONGEST_REASONS
+    if told["stop"] is None:
+        is_raw = interface_of(model) == "completions" and not is_reasoned(style)
+        is_cued = traits.paradigm not in ENDS_IN_A_QUESTION
+        told["stop"] = ("\n",) if is_raw and is_cued and mode == "recommended" else ()
+    found = Decoding(**{**told, "stop": tuple(told["stop"])})
+    if traits.temperature and found.is_greedy:
+        return replace(found, temperature=traits.temperature, top_k=None)
+    return found

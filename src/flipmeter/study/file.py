@@ -21,23 +21,23 @@ from pydantic import (
     model_validator,
 )
 
-from flipmeter.base.checks import file_name
-from flipmeter.base.files.documents import check_values
-from flipmeter.base.files.reading_limits import read_limited
-from flipmeter.base.redaction import hidden
-from flipmeter.data import Balance, Groups, load, with_demos
-from flipmeter.data.ordered import declared_order
-from flipmeter.decide import in_mode, open_pipeline
+from flipmeter.ask.limits import Budget, Price
+from flipmeter.ask.names import is_in_process
+from flipmeter.ask.user_code import addressed, beside
+from flipmeter.checks import file_name
+from flipmeter.data.files import with_demos
+from flipmeter.data.load import load
+from flipmeter.data.sampling import Balance, Groups
+from flipmeter.data.tables import declared_order
 from flipmeter.design import cell_name, factorial, levels_of
-from flipmeter.model import (
-    Budget,
-    Price,
-    is_in_process,
-)
-from flipmeter.model.backends.user_code import addressed, beside
-from flipmeter.parse.extraction import check as check_extract
-from flipmeter.probe import contrasts_of, expand, probes
-from flipmeter.prompt import Template, factors, label_formats, read_template
+from flipmeter.documents import check_values, read_limited
+from flipmeter.errors import Problem
+from flipmeter.pipelines.pipeline import in_mode, open_pipeline
+from flipmeter.prompt.levels import factors, label_formats
+from flipmeter.prompt.parsing import check as check_extract
+from flipmeter.prompt.probes import contrasts_of, expand, probes
+from flipmeter.prompt.template import Template, read_template
+from flipmeter.redaction import hidden
 from flipmeter.registry import suggestion
 from flipmeter.removed import (
     SCORED,
@@ -49,7 +49,6 @@ from flipmeter.removed import (
     refusal,
     without_removed,
 )
-from flipmeter.study.configs import configs
 from flipmeter.study.entries import (
     STRICT,
     ActorsEntry,
@@ -59,21 +58,12 @@ from flipmeter.study.entries import (
     ModelEntry,
     PanelEntry,
     PriceEntry,
+    configs,
     explained,
+    make_rater,
     read_mapping,
 )
-from flipmeter.study.raters import make_rater
-from flipmeter.types import (
-    Contrast,
-    Dataset,
-    Extract,
-    Jury,
-    Layout,
-    Mode,
-    Problem,
-    Rater,
-    Style,
-)
+from flipmeter.types import Contrast, Dataset, Extract, Jury, Layout, Mode, Rater, Style
 
 N = TypeVar("N", list[str], dict[str, int])
 BUNDLED = (
@@ -349,7 +339,7 @@ class Study(BaseModel):
     def names_its_probes(self) -> bool:
         """Whether a study has other probes than those of every study and of its datasets."""
         usual = type(self).model_fields["probes"].default
-        return self.probes != [*_moving(self.datasets), *usual]
+        return self.probes != [*_moving_probes(self.datasets), *usual]
 
     @property
     def is_remapped(self) -> bool:
@@ -419,7 +409,7 @@ class Study(BaseModel):
         at_base, cells = self.at_base, [{k: one} for k, some in self.vary.items() for one in some]
         if self.design == "factorial":
             vary = tuple((factor, tuple(values)) for factor, values in self.vary.items())
-            cells = [dict(cell) for cell in _crossed(tuple(at_base.items()), vary)]
+            cells = [dict(cell) for cell in _cross_factors(tuple(at_base.items()), vary)]
         named: dict[str, Mapping[str, Any]] = {"": {}}
         named |= {cell_name(at_base, cell): cell for cell in cells}
         return named | {f"{CONFIG}={name}": changes for name, changes in self.configs.items()}
@@ -510,7 +500,7 @@ class Study(BaseModel):
 
 
 @lru_cache(maxsize=16)
-def _crossed(
+def _cross_factors(
     base: tuple[tuple[str, Any], ...], vary: tuple[tuple[str, tuple[Any, ...]], ...]
 ) -> Sequence[Mapping[str, Any]]:
     """The cells of a design that varies factors together; finding them can take seconds."""
@@ -553,10 +543,10 @@ def study_keys(
 ) -> dict[str, Any]:
     """The keys that a study file, or its content, gives a study."""
     folder = source.parent if isinstance(source, Path) else Path()
-    written = content = _content(source) if isinstance(source, Path) else dict(source)
+    written = content = _read_study_file(source) if isinstance(source, Path) else dict(source)
     for key, value in (changes or {}).items():
-        content = _changed(content, key.split("."), value)
-    content = _follow(written, content)
+        content = _set_value(content, key.split("."), value)
+    content = _follow_renames(written, content)
     _check_keys(content, "the study" if folder == Path() else str(source))
     return spelled_out({**content, "folder": folder, "data_dir": data_dir})
 
@@ -570,7 +560,7 @@ def read_held(path: Path) -> Study:
 
 def held_content(path: Path) -> dict[str, Any]:
     """The keys of the study of a run, to be asked again."""
-    content = _content(path)
+    content = _read_study_file(path)
     _check_keys(content, str(path))
     return as_written(content)
 
@@ -606,24 +596,27 @@ def spelled_out(content: Mapping[str, Any]) -> dict[str, Any]:
             rater = f"python/{module}:{function}"
         listed = [rater, *listed]
     if listed:
-        spelled["models"] = [_found(model, folder) for model in listed]
+        spelled["models"] = [_find_callable_file(model, folder) for model in listed]
     if isinstance(spelled.get("datasets"), list):
         told = ((one, isinstance(one, Mapping) and one.get("scale")) for one in spelled["datasets"])
         orders = ((one, declared_order(scale)) for one, scale in told)  # of pandas or polars
         spelled["datasets"] = [{**one, "scale": order} if order else one for one, order in orders]
-    if spelled.get("probes") is None and (moved := _moving(spelled.get("datasets"))):
+    if spelled.get("probes") is None and (moved := _moving_probes(spelled.get("datasets"))):
         spelled["probes"] = [*moved, *Study.model_fields["probes"].default]
     if _PROMPT in spelled:
-        spelled = _changed(spelled, ["base", _PROMPT], spelled.pop(_PROMPT))
+        spelled = _set_value(spelled, ["base", _PROMPT], spelled.pop(_PROMPT))
     named = _named_prompts(*(spelled.get(key) for key in ("base", "vary", "configs")))
     known = spelled.get("prompts") or {}
     missing = [name for name in named if isinstance(known, Mapping) and name not in known]
     if missing:
-        spelled["prompts"] = {**known, **{name: _prompt(folder / name) for name in missing}}
+        spelled["prompts"] = {
+            **known,
+            **{name: _read_prompt_file(folder / name) for name in missing},
+        }
     return spelled
 
 
-def _moving(datasets: Any) -> list[str]:
+def _moving_probes(datasets: Any) -> list[str]:
     """The probes that move what datasets declare exchangeable, unless a study names its own."""
     listed = datasets if isinstance(datasets, list) else [datasets]
     found = [one for one in listed if isinstance(one, Mapping)]
@@ -639,7 +632,7 @@ def _moving(datasets: Any) -> list[str]:
     return [usual[kind] for kind, is_there in is_declared.items() if is_there]  # type: ignore[index]
 
 
-def _found(model: Any, folder: Path) -> Any:
+def _find_callable_file(model: Any, folder: Path) -> Any:
     """A model with the path of its callable's file beside the study, called as before."""
     if (handed_over := addressed(model)) is not model:
         return handed_over
@@ -660,7 +653,7 @@ def _named_prompts(base: Any, vary: Any, configs: Any) -> list[str]:
     return [n for n in dict.fromkeys(named) if isinstance(n, str) and n not in ("", BUILT_IN)]
 
 
-def _prompt(path: Path) -> str:
+def _read_prompt_file(path: Path) -> str:
     try:
         return read_limited(path).decode("utf-8-sig")
     except OSError as error:
@@ -671,7 +664,7 @@ def _prompt(path: Path) -> str:
         raise Problem(f"the prompt file {path} is not UTF-8; save it as UTF-8") from error
 
 
-def _content(path: Path) -> dict[str, Any]:
+def _read_study_file(path: Path) -> dict[str, Any]:
     return read_mapping(
         path,
         f"no study file {path}; write one (flipmeter init), or try flipmeter demo",
@@ -679,22 +672,22 @@ def _content(path: Path) -> dict[str, Any]:
     )
 
 
-def _changed(content: Any, path: Sequence[str], value: Any) -> Any:
+def _set_value(content: Any, path: Sequence[str], value: Any) -> Any:
     """Content with one value changed; a number reaches into a list, as in `datasets.0.within`."""
     if not path:
         return value
     first, *rest = path
     if isinstance(content, list) and first.isdecimal() and int(first) < len(content):
         place = int(first)
-        return [*content[:place], _changed(content[place], rest, value), *content[place + 1 :]]
+        return [*content[:place], _set_value(content[place], rest, value), *content[place + 1 :]]
     if not isinstance(content or {}, Mapping):
         raise Problem(
             f"cannot set '{'.'.join(path)}' in {hidden(content)!r:.80}, which is not a mapping"
         )
-    return {**(content or {}), first: _changed((content or {}).get(first), rest, value)}
+    return {**(content or {}), first: _set_value((content or {}).get(first), rest, value)}
 
 
-def _follow(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+def _follow_renames(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """The keys after a change, with those that name models and datasets brought into line.
 
     `vary_models` means the models that stand where the varied ones stood. `only_on` keeps its
@@ -705,7 +698,7 @@ def _follow(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
         is_left = after.get(key) and after.get(key) == before.get(key)
         if not is_left or after.get(names) == before.get(names):
             continue
-        old, new = _titles(before.get(names)), _titles(after.get(names))
+        old, new = _listed_titles(before.get(names)), _listed_titles(after.get(names))
         told = before[key]
         if key == "vary_models":
             followed[key] = [now for was, now in zip(old, new, strict=False) if was in told]
@@ -717,7 +710,7 @@ def _follow(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
     return followed
 
 
-def _titles(listed: Any) -> list[str]:
+def _listed_titles(listed: Any) -> list[str]:
     """The names of models or datasets: texts, or mappings that have a title."""
     titles = []
     for one in listed if isinstance(listed, list) else [listed] if listed else []:

@@ -7,16 +7,19 @@ from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from flipmeter.base.checks import above
-from flipmeter.base.printed import Printed
-from flipmeter.model import Observed, Quote, Spent, is_in_process
-from flipmeter.plan import Cost
+from flipmeter.ask.export import Observed
+from flipmeter.ask.limits import Spent
+from flipmeter.ask.names import is_in_process
+from flipmeter.ask.plan import Cost
+from flipmeter.ask.prices import Quote
+from flipmeter.checks import above
+from flipmeter.printed import Printed
 from flipmeter.types import CHARS_PER_TOKEN, Caching, Model
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from flipmeter.measure import PowerPlan
+    from flipmeter.stats.watch import PowerPlan
 
 MOST_CHARS_PER_TOKEN = 4.5
 """Long tokens, for the least that a study can cost."""
@@ -123,7 +126,7 @@ class Forecast:
     def as_dict(self) -> dict[str, object]:
         return {
             "model": self.model,
-            **_sized(self),
+            **_forecast_record(self),
             "prompt_tokens_cached": self.prompt_tokens_cached,
             "usd_saved_by_cache": self.usd_saved_by_cache,
             "characters_per_token": self.characters_per_token,
@@ -184,11 +187,11 @@ class Preview(Printed):
     @property
     def usd_low(self) -> float | None:
         """The least for all models, None if the price of one is not known."""
-        return _sum(forecast.usd_low for forecast in self.forecasts)
+        return _sum_if_all_known(forecast.usd_low for forecast in self.forecasts)
 
     @property
     def usd_high(self) -> float | None:
-        return _sum(forecast.usd_high for forecast in self.forecasts)
+        return _sum_if_all_known(forecast.usd_high for forecast in self.forecasts)
 
     @property
     def duration(self) -> Duration | None:
@@ -212,7 +215,7 @@ class Preview(Printed):
     def as_dict(self) -> dict[str, object]:
         return {
             "conditions": self.n_conditions,
-            **_sized(self),
+            **_forecast_record(self),
             "repeats": self.n_repeats,
             "saved_by_dedupe": self.saved_by_dedupe,
             "saved_by_prefix_order": self.saved_by_prefix_order,
@@ -221,7 +224,7 @@ class Preview(Printed):
         }
 
 
-def _sized(one: Forecast | Preview) -> dict[str, object]:
+def _forecast_record(one: Forecast | Preview) -> dict[str, object]:
     """Requests, tokens, price and time of a model, or of all."""
     duration = one.duration or Duration(0.0, "")
     return {
@@ -259,6 +262,6 @@ def timed(forecast: Forecast, models: Sequence[Model], speed: Speed) -> Forecast
     return replace(forecast, duration=duration, is_in_process=is_ours)
 
 
-def _sum(amounts: Iterable[float | None]) -> float | None:
+def _sum_if_all_known(amounts: Iterable[float | None]) -> float | None:
     known = list(amounts)
     return None if None in known else sum(amount or 0.0 for amount in known)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 
-from flipmeter.base.printed import about_time
-from flipmeter.report.format import CENT, count, dollars, number, percent
-from flipmeter.report.table import Column, Table, groups_of
+from flipmeter.printed import about_time
+from flipmeter.show.format import CENT, count, dollars, number, percent
+from flipmeter.show.table import Column, Table, groups_of
 from flipmeter.study.forecast import Duration, Forecast, Preview
 
 if TYPE_CHECKING:
-    from flipmeter.measure import PowerPlan
+    from flipmeter.stats.watch import PowerPlan
 
 COLUMNS = (
     "distinct",
@@ -29,7 +29,7 @@ def plan_tables(seen: Preview) -> Iterator[RenderableType]:
     """The size of a study, its cost model by model, and how that is known."""
     yield _size_table(seen.name, seen)
     yield _model_table(seen)
-    yield from _notes(seen)
+    yield from _forecast_notes(seen)
     yield from (f"! {note}" for note in seen.notes)
     for plan in seen.power:
         yield from power_tables(plan)
@@ -53,8 +53,8 @@ def _size_table(name: str, seen: Preview) -> Table:
 
 def _model_table(seen: Preview) -> Table:
     is_summed = len(seen.forecasts) > 1
-    heads = [*zip(COLUMNS, _cells(seen), strict=True), ("price from", "")]
-    heads += [("time", _time(seen.duration))] if seen.duration is not None else []
+    heads = [*zip(COLUMNS, _forecast_cells(seen), strict=True), ("price from", "")]
+    heads += [("time", _duration_text(seen.duration))] if seen.duration is not None else []
     columns = [
         Column(
             *(head, None, "left" if head == "price from" else "right"),
@@ -63,13 +63,15 @@ def _model_table(seen: Preview) -> Table:
         for head, footer in heads
     ]
     rows = [
-        [one.model, *_cells(one), one.quote.source or "-", _time(one.duration)][: 1 + len(heads)]
+        [one.model, *_forecast_cells(one), one.quote.source or "-", _duration_text(one.duration)][
+            : 1 + len(heads)
+        ]
         for one in seen.forecasts
     ]
     return Table("", [Column("model", footer="all" * is_summed), *columns], groups_of(rows))
 
 
-def _cells(taken: Forecast | Preview) -> list[str]:
+def _forecast_cells(taken: Forecast | Preview) -> list[str]:
     counts = (
         taken.cost.distinct,
         taken.cost.to_ask,
@@ -88,13 +90,13 @@ def _price_range(taken: Forecast | Preview) -> str:
     return f"at least {dollars(known)}" if known >= CENT else "not known"
 
 
-def _time(duration: Duration | None) -> str:
+def _duration_text(duration: Duration | None) -> str:
     if duration is None:
         return "not known"
     return f"{'at least' if duration.is_floor else 'about'} {about_time(duration.seconds)}"
 
 
-def _notes(seen: Preview) -> Iterator[str]:
+def _forecast_notes(seen: Preview) -> Iterator[str]:
     """Yield how the numbers are known, and what is missing."""
     for title, words_of in NOTES.items():
         for words, models in _by_words(seen, words_of).items():

@@ -6,37 +6,27 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
-from flipmeter.base.chance import draw, shuffled
-from flipmeter.data import Sample
-from flipmeter.data.guess import guess_exchangeable
-from flipmeter.decide import NULL_TEXTS, Asked, open_pipeline
-from flipmeter.model import (
-    World,
+from flipmeter.ask.family import World
+from flipmeter.ask.names import (
     can_be_reproducible,
     interface_of,
     is_callable,
     is_simulated,
     is_tested,
-    latent_scores,
-    latents,
-    worth_of,
 )
-from flipmeter.probe import expand, probes, shown_in
-from flipmeter.prompt import shows_places, unshown
+from flipmeter.ask.sim import latent_scores, latents, worth_of
+from flipmeter.chance import draw, shuffled
+from flipmeter.data.guess import guess_exchangeable
+from flipmeter.data.sampling import Sample
+from flipmeter.errors import Problem
+from flipmeter.pipelines.averaging import NULL_TEXTS
+from flipmeter.pipelines.pipeline import Asked, open_pipeline
+from flipmeter.prompt.pointwise import shows_places, unshown
+from flipmeter.prompt.probes import expand, probes, shown_in
 from flipmeter.registry import suggestion
-from flipmeter.study.draws import draw_sample, merged_for
 from flipmeter.study.file import Level, Study
-from flipmeter.study.fit import fitted
-from flipmeter.types import (
-    Condition,
-    Contrast,
-    Dataset,
-    Item,
-    Model,
-    Problem,
-    Rater,
-    Task,
-)
+from flipmeter.study.sizes import draw_sample, fitted, merged_for
+from flipmeter.types import Condition, Contrast, Dataset, Item, Model, Rater, Task
 
 REPEATED_ITEMS = 20
 """Repeated items of a rater that is shown to be reproducible: a check, not an estimate."""
@@ -65,10 +55,12 @@ def conditions(
             for seed in study.seeds:
                 merged = merged_for(study, dataset, level.style)
                 drawn = draw_sample(study, dataset, level.style, seed)
-                for rater in _raters(study, level, name):
+                for rater in _raters_at_level(study, level, name):
                     refuse_words(rater)
                     settled = is_settled(rater, shown)
-                    grid += _views(study, rater, merged, seed, drawn, name, n_places, settled)
+                    grid += _iter_conditions(
+                        study, rater, merged, seed, drawn, name, n_places, settled
+                    )
     return grid
 
 
@@ -124,7 +116,7 @@ _DECLARED: dict[str, str] = {
 }
 
 
-def _refuse(cases: Iterable[tuple[object, str]]) -> None:
+def _refuse_first(cases: Iterable[tuple[object, str]]) -> None:
     """Refuse the first case that holds, for its reason."""
     for why in (why for is_so, why in cases if is_so):
         raise Problem(why)
@@ -139,17 +131,17 @@ def _check_study(study: Study, datasets: Sequence[Dataset]) -> None:
         "seeds": (study.seeds, "list each seed once"),
     }
     label_order = study.names_its_probes and "label_order" in study.probes
-    _refuse(
+    _refuse_first(
         (listed.count(one) > 1, f"{what}: {one!r} appears more than once; {remedy}")
         for what, (listed, remedy) in repeats.items()
         for one in listed
     )
-    _refuse(
+    _refuse_first(
         (name not in names, f"only_on: no dataset named '{name}'{suggestion(name, names)}")
         for allowed in study.only_on.values()
         for name in allowed
     )
-    _refuse(
+    _refuse_first(
         (
             kind not in {None, *kinds},
             f"the probe '{name}' {_DECLARED.get(kind or '')}, but no dataset of the study does",
@@ -179,7 +171,7 @@ def _check_level(study: Study, name: str, level: Level, dataset: Dataset) -> Non
     """Refuse a level at which a dataset cannot be asked about."""
     style, traits = level.style, open_pipeline(level.pipeline).traits
     pipeline = f"the pipeline '{level.pipeline}'"
-    _refuse(
+    _refuse_first(
         [
             (
                 traits.needs_demos and not style.shots,
@@ -206,7 +198,7 @@ def _check_level(study: Study, name: str, level: Level, dataset: Dataset) -> Non
             "the clarity 'ordinal_explicit'": style.clarity == "ordinal_explicit",
             "a `cardinality` without `merge`": style.cardinality and study.groups(style) is None,
         }
-        _refuse(
+        _refuse_first(
             (
                 is_asked,
                 f"{what} needs classes in an order, but the scale of '{dataset.name}' is nominal; "
@@ -223,7 +215,7 @@ def _check_level(study: Study, name: str, level: Level, dataset: Dataset) -> Non
                 style.label_format != study.style.label_format
             ),
         }
-        _refuse(
+        _refuse_first(
             (
                 is_asked,
                 f"{what} needs a list of classes, but the scale of '{dataset.name}' is a range of "
@@ -239,7 +231,7 @@ def _check_places(level: Level, dataset: Dataset) -> None:
     traits, places = open_pipeline(level.pipeline).traits, dataset.task.places
     pipeline = f"the pipeline '{level.pipeline}'"
     turns, fields = traits.turns, ", ".join(places.fields if places else ())
-    _refuse(
+    _refuse_first(
         [
             (
                 traits.moves and (places is None or places.kind != traits.moves),
@@ -276,7 +268,7 @@ def refuse_words(rater: Rater) -> None:
         )
 
 
-def _raters(study: Study, level: Level, name: str) -> list[Rater]:
+def _raters_at_level(study: Study, level: Level, name: str) -> list[Rater]:
     """The raters at a level: all at the base, elsewhere those that are varied."""
     raters = study.raters(level)
     names = [rater.name for rater in raters]
@@ -288,7 +280,7 @@ def _raters(study: Study, level: Level, name: str) -> list[Rater]:
     return [rater for rater in raters if not name or rater.name in varied]
 
 
-def _views(
+def _iter_conditions(
     study: Study,
     rater: Rater,
     dataset: Dataset,
@@ -309,7 +301,7 @@ def _views(
         repeated=["base", "reversed"] if is_few else study.repeat_views,
         n_places=n_places,
     )
-    limits = _limits(study, n_classes)
+    limits = _item_limits_by_view(study, n_classes)
     calibration = drawn.calibration if traits.calibration == "apart" else ()
     if traits.calibration == "test":
         some = shuffled(drawn.test, "calibration", seed, name=lambda item: item.text)
@@ -345,7 +337,7 @@ def is_settled(rater: Rater, shown: Collection[Model]) -> bool:
     return rater.model in shown or not is_tested(rater.model)
 
 
-def _limits(study: Study, n_classes: int) -> dict[str, int]:
+def _item_limits_by_view(study: Study, n_classes: int) -> dict[str, int]:
     """The most items of each view; the base, which all probes share, has them all."""
     shown: dict[str, list[int]] = {}
     for name in study.probes:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from itertools import islice
 from string import ascii_lowercase
 
-from flipmeter.base.common_prefix import n_shared
-from flipmeter.data.exchangeable import by_lean, lean_of, read_exchange
+from flipmeter.chance import n_shared
 from flipmeter.data.guess import MOST_CLASSES, guess_id, is_text_column, usual_classes
 from flipmeter.data.labels import label_key
+from flipmeter.data.places import by_lean, lean_of, read_exchange
 from flipmeter.data.tables import Table
-from flipmeter.types import Places, Problem, Scale
+from flipmeter.errors import Problem
+from flipmeter.types import Places, Scale
 
 ANSWERS = ("answer", "response", "output", "completion", "reply", "candidate", "summary")
 """Common names of columns whose texts a judge compares; other twins are options of a question."""
@@ -48,8 +49,8 @@ def guess_compared(table: Table, found: Sequence[str]) -> ComparedColumns | None
     if not found:
         return _guess_listed(table)
     if len(found) == 2 or any(word in found[0].casefold() for word in ANSWERS):
-        return _judged(table, tuple(found))
-    return _asked(table, tuple(found))
+        return _judged_columns(table, tuple(found))
+    return _ask_compared_columns(table, tuple(found))
 
 
 def _guess_listed(table: Table) -> ComparedColumns | None:
@@ -73,7 +74,7 @@ def _guess_listed(table: Table) -> ComparedColumns | None:
     return ComparedColumns(None, keys, "option_order", (NO_RIGHT_OPTION,))
 
 
-def _judged(table: Table, found: tuple[str, ...]) -> ComparedColumns:
+def _judged_columns(table: Table, found: tuple[str, ...]) -> ComparedColumns:
     others = [name for name in table.columns if name not in found and is_text_column(table, name)]
     fields = {name: name for name in (*islice(others, 1), *found)}
     keys: dict[str, object] = {"fields": fields, "exchange": list(found)}
@@ -89,13 +90,13 @@ def _judged(table: Table, found: tuple[str, ...]) -> ComparedColumns:
             places = read_exchange(list(found), Scale(classes), found)
             scale: object = by_lean(places, classes)
             told = {**keys, "scale": {"nominal": scale} if len(found) > 2 else scale}
-            return ComparedColumns(column, told, probe, tuple(_unsure(places, classes)))
+            return ComparedColumns(column, told, probe, tuple(_guessed_order_note(places, classes)))
     note = "no column says which answer is better: everything but accuracy is measured"
     usual = [found[1], "tie", found[0]] if len(found) == 2 else {"nominal": list(found)}
     return ComparedColumns(None, {**keys, "scale": usual}, probe, (note,))
 
 
-def _unsure(places: Places, classes: Sequence[str]) -> list[str]:
+def _guessed_order_note(places: Places, classes: Sequence[str]) -> list[str]:
     """A note on the classes for the last field whose grades are not told apart by their words."""
     leans = [(lean_of(places, rank), name) for rank, name in enumerate(classes, 1)]
     for lean, _ in leans:
@@ -106,7 +107,7 @@ def _unsure(places: Places, classes: Sequence[str]) -> list[str]:
     return []
 
 
-def _asked(table: Table, found: tuple[str, ...]) -> ComparedColumns | None:
+def _ask_compared_columns(table: Table, found: tuple[str, ...]) -> ComparedColumns | None:
     known = {*map(label_key, found), *ascii_lowercase[: len(found)]}
     known |= {str(number) for number in range(1, len(found) + 1)}
     others = [name for name in table.columns if name not in found and is_text_column(table, name)]

@@ -1,0 +1,1 @@
+"""Request -> Reply: serve what is stored, ask for the rest, lose nothing."""

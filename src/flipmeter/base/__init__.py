@@ -1,1 +1,0 @@
-"""General code that belongs to no stage: seeded chance, atomic files, fetching, waiting."""

@@ -1,1 +1,0 @@
-"""Files: written whole or not at all, locked, fetched, and read within limits."""

@@ -1,1 +1,0 @@
-"""Outcomes of comparisons -> one class."""

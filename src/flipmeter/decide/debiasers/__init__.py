@@ -1,1 +1,0 @@
-"""Answers under several views -> one without what a slot adds."""

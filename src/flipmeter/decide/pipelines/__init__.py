@@ -1,1 +1,0 @@
-"""The questions about an item, and the decision from its answers."""

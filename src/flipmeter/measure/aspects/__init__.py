@@ -1,1 +1,0 @@
-"""One aspect of the flips in detail, each a table by a registered name."""

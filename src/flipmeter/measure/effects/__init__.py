@@ -1,1 +1,0 @@
-"""Levels compared with each other: residuals, interactions, choices."""

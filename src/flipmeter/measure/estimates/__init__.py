@@ -1,1 +1,0 @@
-"""Arrays -> numbers: flips, scores, tokens, as one long table."""

@@ -1,1 +1,0 @@
-"""Whether views differ beyond noise: the exact randomisation test within items."""

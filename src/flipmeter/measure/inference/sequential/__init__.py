@@ -1,1 +1,0 @@
-"""Claims that are looked at while items are asked: boundaries, bets and what they cost."""

@@ -1,1 +1,0 @@
-"""Decisions -> arrays: items under views, in groups."""

@@ -1,1 +1,0 @@
-"""Counts and samples -> intervals and p-values, each by one named method."""

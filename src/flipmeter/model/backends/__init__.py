@@ -1,1 +1,0 @@
-"""Backends: endpoints, weights in this process, simulations, callables."""

@@ -1,1 +1,0 @@
-"""Models of transformers: loaded, prompted and sampled in this process."""

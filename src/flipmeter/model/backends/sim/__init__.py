@@ -1,1 +1,0 @@
-"""Simulated raters with a planted tilt: the calibration weights of the instrument."""

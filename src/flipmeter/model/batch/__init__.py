@@ -1,1 +1,0 @@
-"""Requests -> batches of a vendor: files to upload, jobs at the vendor, results -> replies."""

@@ -1,1 +1,0 @@
-"""Request -> Reply, many at once: workers, pace, budgets, replicas."""

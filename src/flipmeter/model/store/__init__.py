@@ -1,1 +1,0 @@
-"""Reply -> disk and back: the store, and what can be done with one."""

@@ -1,1 +1,0 @@
-"""Request -> body of a vendor's API, and its answer -> Reply."""

@@ -1,1 +1,0 @@
-"""Run -> what people are shown of it: findings, flipped items, summaries."""

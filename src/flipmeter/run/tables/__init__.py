@@ -1,1 +1,0 @@
-"""Tables of existing answers -> Run."""

@@ -1,0 +1,1 @@
+"""Run -> what people see of it: tables, sentences, a report, live pages."""
