@@ -6,7 +6,7 @@ import { join } from "node:path";
 const PLOT = "0.6.17";
 const ESBUILD = "0.28.2";
 const WANTED = ["plot", "dot", "link", "frame"];
-const PAGE = new URL("../src/flipmeter/report/page/", import.meta.url);
+const PAGE = new URL("../src/flipmeter/show/page/", import.meta.url);
 const folder = process.argv[2];
 
 execFileSync("npm", ["install", "--silent", "--no-audit", "--no-fund", "--prefix", folder,

@@ -224,9 +224,9 @@ def test_an_output_of_something_else_is_not_continued(card: Card, tmp_path: Path
 SLOW = """
 import asyncio, sys
 from pathlib import Path
-from flipmeter.ship.card import read_card
-from flipmeter.ship.classify import Job, classify
-from flipmeter.model import Store
+from flipmeter.choose.card import read_card
+from flipmeter.choose.classify import Job, classify
+from flipmeter.ask.store import Store
 
 card, source, out, store = map(Path, sys.argv[1:])
 job = Job(source, out, "body")

@@ -273,7 +273,7 @@ def test_what_is_asked_wrongly_ends_with_2_and_a_way_out(
 SLOW = """
 import asyncio, sys
 sys.path.insert(0, sys.argv[1])
-from flipmeter.data import load
+from flipmeter.data.load import load
 from fake_endpoint import serve
 from flipmeter.study.grid import world
 from read_prompts import reading
@@ -345,7 +345,7 @@ def test_names_with_brackets_stay_what_they_are(cli: Cli, tickets: Path) -> None
     assert "G [/low]" in out
 
 
-HEAVY = {"numpy", "polars", "scipy", "yaml", "aiohttp", "xllamacpp", "flipmeter.model"}
+HEAVY = {"numpy", "polars", "scipy", "yaml", "aiohttp", "xllamacpp", "flipmeter.ask"}
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])

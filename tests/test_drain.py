@@ -152,7 +152,7 @@ def test_what_is_under_way_is_not_waited_for_without_end(tmp_path: Path) -> None
 PROGRAM = """
 import asyncio, sys
 import flipmeter as fm
-from flipmeter.base import drain
+from flipmeter import drain
 study = fm.read_study("study.yaml")
 async def main():
     await study.arun("run", store="replies.sqlite")

@@ -269,8 +269,8 @@ def test_a_host_without_an_address_stops_a_run_and_is_named(tmp_path: Path) -> N
 CLIENT = f"""
 import sys
 from pathlib import Path
-from flipmeter.model import Store
-from flipmeter.model.engine.pool import PERSISTENCE
+from flipmeter.ask.store import Store
+from flipmeter.ask.pool import PERSISTENCE
 from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
 
@@ -331,8 +331,8 @@ def test_two_processes_may_ask_for_one_run_folder_at_once(tmp_path: Path) -> Non
 WRITER = """
 import sys
 from pathlib import Path
-from flipmeter.model import Store
-from flipmeter.run.record.folder import Run; from flipmeter.run.perform import perform
+from flipmeter.ask.store import Store
+from flipmeter.run.folder import Run; from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
 
 folder = Path(sys.argv[1])
@@ -454,7 +454,7 @@ def test_no_file_of_a_run_and_nothing_printed_holds_the_key(tmp_path: Path) -> N
 FRANK = f"""
 import logging
 logging.basicConfig(level=logging.DEBUG)
-from flipmeter.model import Store
+from flipmeter.ask.store import Store
 Store.put_many = lambda *_: 1 / 0
 {CLIENT}
 """

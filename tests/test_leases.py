@@ -72,8 +72,8 @@ def test_what_is_given_back_is_for_others_and_leaves_nothing(tmp_path: Path) -> 
 
 CLAIM = """
 import sys, time
-from flipmeter.model import Store
-from flipmeter.model.store.leases import Leases
+from flipmeter.ask.store import Store
+from flipmeter.ask.leases import Leases
 Leases(Store(sys.argv[1])).claim(sys.argv[2:])
 print("claimed", flush=True)
 time.sleep(60)
@@ -288,7 +288,7 @@ def test_a_run_says_whom_it_waits_for(tmp_path: Path, monkeypatch: pytest.Monkey
 CLIENT = """
 import sys
 from pathlib import Path
-from flipmeter.model import Store
+from flipmeter.ask.store import Store
 from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
 

@@ -93,7 +93,7 @@ def test_no_two_levels_of_a_factor_are_the_same_prompt(factor: str, level: str) 
 
 
 CODE = """
-from flipmeter.prompt import LabelFormat, label_formats, separators
+from flipmeter.prompt.levels import LabelFormat, label_formats, separators
 
 separators.add("pipe", " | ")
 label_formats.add("roman", LabelFormat(lambda slot, name: ["I", "II", "III", "IV", "V"][slot - 1]))
@@ -124,7 +124,7 @@ def test_a_level_of_another_package_is_listed_studied_and_under_the_laws(tmp_pat
     study = "{'models': ['sim/honest'], 'datasets': ['reviews'], 'test_size': 10, 'base': %s}"
     code = f"""
 from flipmeter.study.grid import conditions
-from flipmeter.run.results.single_items import prompt_of
+from flipmeter.show.flipped_items import prompt_of
 from flipmeter.study.file import read_study
 first = conditions(read_study({study % {"separator": "pipe", "label_format": "roman"}}))[0]
 print(prompt_of(first, first.items[0]).text)
@@ -147,8 +147,8 @@ def test_a_package_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
 
 
 BROKEN = """
-from flipmeter.model import Family, backends
-from flipmeter.prompt import LabelFormat, label_formats
+from flipmeter.ask.family import Family, backends
+from flipmeter.prompt.levels import LabelFormat, label_formats
 
 
 def gone(*given):

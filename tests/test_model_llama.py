@@ -172,24 +172,6 @@ def test_a_prompt_that_goes_on_from_a_reply_does_not_take_it_over(engine: LlamaB
     assert ask_one(engine, longer).scores == after.scores
 
 
-def test_scores_over_http_are_those_of_the_engine(engine: Backend) -> None:
-    prompt = Prompt(asking(("1", "2", "3")).script, ("1", "2", "3"), (1, 2, 3))
-
-    async def go() -> Reply:
-        async with serve({"*": engine}) as url:
-            model = Model("http/any", interface="completions", base_url=url)
-            client = open_backend(model)
-            request = request_for(model, client.identity, prompt, GREEDY, 0, scored=True)
-            try:
-                return await client.ask(request)
-            finally:
-                await client.close()
-
-    over_http, direct = asyncio.run(go()), ask_one(engine, asking(prompt.answers))
-    assert over_http.text == direct.text
-    assert over_http.scores == pytest.approx(direct.scores, abs=0.01)
-
-
 def test_a_shared_prefix_is_computed_once(engine: Backend) -> None:
     requests = [request_for(MODEL, engine.identity, p, GREEDY, 0) for p in prompts(3, shots=2)[:3]]
     replies = list(ask_each(engine, requests).values())

@@ -108,9 +108,10 @@ def test_a_folder_that_cannot_be_written_gives_a_clear_error(tmp_path: Path) -> 
 
 WRITER = """
 import sys
-from flipmeter.model import Store, convert, merge
-from flipmeter.model.store.leases import Leases
-from flipmeter.model.store.store import SCHEMA, TABLES
+from flipmeter.ask.merge import convert, merge
+from flipmeter.ask.store import Store
+from flipmeter.ask.leases import Leases
+from flipmeter.ask.store import SCHEMA, TABLES
 from flipmeter.types import Message, Reply, Request, Script, Script
 store = Store(sys.argv[1])
 for k in range(100_000):
@@ -137,7 +138,7 @@ def test_kill_9_loses_no_reply_that_was_acknowledged(tmp_path: Path) -> None:
 
 OPENER = """
 import sys
-from flipmeter.model import Store
+from flipmeter.ask.store import Store
 sys.stdin.readline()
 Store(sys.argv[1]).close()
 """
@@ -168,9 +169,10 @@ def test_two_processes_share_one_store(tmp_path: Path) -> None:
 
 FULL = """
 import subprocess, sys
-from flipmeter.model import Store, convert, merge
-from flipmeter.model.store.leases import Leases
-from flipmeter.model.store.store import SCHEMA, TABLES
+from flipmeter.ask.merge import convert, merge
+from flipmeter.ask.store import Store
+from flipmeter.ask.leases import Leases
+from flipmeter.ask.store import SCHEMA, TABLES
 from flipmeter.types import Problem
 sys.path.insert(0, sys.argv[2])
 from test_model_store import REPLY, request
@@ -441,7 +443,7 @@ def test_a_conversion_that_is_killed_leaves_the_store_as_it_was(tmp_path: Path) 
     path = tmp_path / "r.sqlite"
     stored = older(path, len(BY_KEY))
     script = (
-        "import os, sys; from pathlib import Path; from flipmeter.model import convert;"
+        "import os, sys; from pathlib import Path; from flipmeter.ask.merge import convert;"
         "convert(Path(sys.argv[1]), lambda *so_far: os.kill(os.getpid(), 9))"
     )
     assert forked.run(path, code=script).returncode == -signal.SIGKILL

@@ -29,6 +29,8 @@ from flipmeter.show.view.folders import SMALL
 from report_runs import simulated
 from test_trust import commands
 
+pytestmark = pytest.mark.long
+
 PLANTED = """
 with open({marker!r}, "a") as marker:
     marker.write(__name__ + " ")
@@ -144,7 +146,6 @@ VERB_BY_VERB = """
 import json, sys
 from flipmeter.__main__ import main
 
-pytestmark = pytest.mark.long
 for words in json.loads(sys.argv[1]):
     sys.argv = ["flipmeter", *words]
     try:

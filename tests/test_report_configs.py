@@ -69,7 +69,7 @@ def test_the_verb_subtracts_a_model_from_the_others_config_by_config(called: Cal
     ("ending", "wanted"),
     [
         ("md", "| model | config | dataset |"),
-        ("tex", r"Model & Config & Acc.$\uparrow$"),
+        ("tex", r"model & config & Acc.$\uparrow$"),
         ("csv", 'transfer,P1,sim/noisy,"",accuracy,'),
     ],
 )

@@ -305,7 +305,7 @@ def test_a_rescue_file_that_cannot_be_removed_is_taken_in_and_stays(
     rescued: Path, tmp_path: Path
 ) -> None:
     """A folder without permission to write, or a file that another program holds."""
-    count = f"from flipmeter.model import Store\nwith Store({str(STORE)!r}) as s: print(len(s))"
+    count = f"from flipmeter.ask.store import Store\nwith Store({str(STORE)!r}) as s: print(len(s))"
     held = f'mount --bind "$1" "$1" || exit {NO_DISK}; "$2" -c "$3" && "$2" -c "$3"'
     line = ["unshare", "-rm", "sh", "-c", held, "sh", str(rescued), sys.executable, count]
     if shutil.which("unshare") is None:

@@ -395,7 +395,7 @@ def test_resamples_that_are_drawn_a_few_at_a_time_are_the_same(
     one = field(chance.random((3, 40)) < 0.6, chance.random((3, 40)) < 0.2)
     (whole,) = resamples(40, "d")
     wanted = held_out(one, {"P1": 0.5}, dataset="d"), standings(one, {"P1": 0.5}, dataset="d")
-    monkeypatch.setattr(resample, "HELD", 40 * 300)
+    monkeypatch.setattr(resample, "RESAMPLES_HELD", 40 * 300)
     parts = [*resamples(40, "d")]
     assert [len(part) for part in parts] == [301, *[300] * 5, 200]
     assert np.array_equal(np.concatenate(parts), whole)

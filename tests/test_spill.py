@@ -34,9 +34,9 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from flipmeter.run import rate
-from flipmeter.run.record import spill
-from flipmeter.model import Store
-from flipmeter.run.interim import Listener, Terms
+from flipmeter.run import spill
+from flipmeter.ask.store import Store
+from flipmeter.run.progress import Listener, Terms
 from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
 

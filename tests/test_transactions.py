@@ -61,7 +61,7 @@ def start(folder: Path, *command: str, script: str = COMMAND) -> subprocess.Pope
 RERUNS = """
 import sys
 from pathlib import Path
-from flipmeter.model import Store
+from flipmeter.ask.store import Store
 sys.path.insert(0, sys.argv[1])
 from report_runs import simulated
 for size in range(1_000):

@@ -968,7 +968,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Remark:
-    """What a reader of a rater's numbers must know; raters may share it with their own counts."""
+    """A caution about a rater's numbers; raters may share it with their own counts."""
 
     text: str
     count: str = ""

@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1] / "src"
-STATS, INFERENCE = "stats/formulas.py", "measure/inference/"
 PLANTED = (
     ("prompt/levels.py", "Return label only without", "Return label alone without", "wires"),
     ("prompt/probes.py", "RANDOM_OFFSET = 1_000", "RANDOM_OFFSET = 1_001", "labels"),
@@ -22,10 +21,15 @@ PLANTED = (
     ("pipelines/aggregate.py", "place(2 * sums, exp", "place(3 * sums, exp", "comparing"),
     ("pipelines/aggregate.py", "abs(n_votes * classes", "abs(n_votes * 2 * classes", "panel"),
     ("prompt/parsing.py", "(len(slots) + 1) for s", "(len(slots) + 2) for s", "sampled"),
-    (STATS, "interval_level(level) / 2)", "interval_level(level) / 2.01)", "paper-phase0"),
-    (f"{INFERENCE}judge.py", "DRAWS = 2000", "DRAWS = 2001", "table"),
+    (
+        "stats/formulas.py",
+        "interval_level(level) / 2)",
+        "interval_level(level) / 2.01)",
+        "paper-phase0",
+    ),
+    ("stats/judge.py", "DRAWS = 2000", "DRAWS = 2001", "table"),
     ("cli/consoles.py", '"unreadable"), NOT_MET', '"unreadable"), NOT_SETTLED', "judges"),
-    (f"{INFERENCE}conclude.py", 'return "inconclusive"', 'return "undecided"', "table"),
+    ("stats/conclude.py", 'return "inconclusive"', 'return "undecided"', "table"),
 )
 """A file, its text, the other text, and the study that must notice it."""
 

@@ -1,4 +1,4 @@
-"""Inspect's output -> Reply, and its configuration -> decoding."""
+"""A log of Inspect -> Run: every logged reply under the key of the request that it answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exit codes of all verbs; the help and the reference print this table."""
+"""The two consoles, results on stdout and everything else on stderr, and the exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Capabilities of an endpoint, before a study relies on it: `try MODEL`."""
+"""The verb try: prompts, the replies to a few items and how each is read, what a model supports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Column or dtype -> order: what pandas' ordered categoricals and polars' Enums say of a scale."""
+"""File -> Record: rows of CSV, TSV, JSON lines and Parquet, and the order that a dtype declares."""
 
 from __future__ import annotations
 

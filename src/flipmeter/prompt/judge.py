@@ -1,4 +1,4 @@
-"""What a judge is asked, in words: fields that may change places, and ranges of numbers."""
+"""A judge's task in words: fields that may change places, and ranges of numbers."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ class Run:
 
     @cached_property
     def remarks(self) -> dict[str, list[Remark]]:
-        """What must be known of the decisions, by rater, without the raters that have nothing."""
+        """Remarks on the decisions, by rater, without the raters that have nothing."""
         found: dict[str, list[Remark]] = {}
         for told in (
             _read_remarks(self.environment.get("fallbacks", {})),

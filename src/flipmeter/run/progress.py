@@ -1,4 +1,4 @@
-"""Replies as they come -> how many pairs differ so far: progress, not a verdict."""
+"""Replies as they come -> progress, not a verdict: how many pairs differ so far, and a bar."""
 
 from __future__ import annotations
 

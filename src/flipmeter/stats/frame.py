@@ -1,4 +1,4 @@
-"""Decimal scores in decisions -> the range of each group, and what counts as the same."""
+"""A frame of decisions -> the columns that are measured, checked; decimal scores with their range."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ def compared(panel: Panel, contrast: Contrast) -> Compared:
 
 
 class _Standing(NamedTuple):
-    """What a group can say of a contrast; broken is what is declared and does not hold."""
+    """The evidence of a group on a contrast; broken is what is declared and does not hold."""
 
     status: Status
     note: str

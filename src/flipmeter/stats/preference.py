@@ -1,4 +1,4 @@
-"""Which places are preferred: slots of a label list, options, answers of a pair."""
+"""Choices -> preferred places: slots of a label list, options, answers of a pair."""
 
 from __future__ import annotations
 

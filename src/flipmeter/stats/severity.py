@@ -1,4 +1,4 @@
-"""How far classes move between views, and what the worst of the positions costs."""
+"""Classes under several views -> how far they move, and what the worst of the positions costs."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def _slot_rows(one: SlotShares) -> Iterator[Record]:
 
 
 HALF = (0.5, 0.5, 0.5)
-"""Where a judge without a preference lies."""
+"""The place of a judge without a preference."""
 WHOSE = ("rater", "dataset", "seed")
 SHARES = Axis(0.0, 1.0)
 

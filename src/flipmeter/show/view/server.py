@@ -239,7 +239,7 @@ class Viewer:
         )
 
     async def _made(self, work: Callable[..., Any], *about: Any) -> Any | None:
-        """What takes long, made once for every state of the runs it is about; None before."""
+        """The result of long work, made once for every state of its runs; None before."""
         runs = [one for one in about if isinstance(one, ChosenRuns)]
         is_small = await asyncio.to_thread(lambda: all(chosen.is_small for chosen in runs))
         key = (work, *about, *(chosen.stamp for chosen in runs))
