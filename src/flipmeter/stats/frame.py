@@ -1,4 +1,4 @@
-"""A frame of decisions -> the columns that are measured, checked; decimal scores with their range."""
+"""A frame of decisions -> its measured columns, checked; decimal scores with their range."""
 
 from __future__ import annotations
 
