@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from flipmeter.api import Run, Study, read_study
     from flipmeter.choose.classifier import OrdinalClassifier
     from flipmeter.run.predictions import Predictions, read_predictions
+    from flipmeter.stats.conclude import verdict
     from flipmeter.types import Example, Label, Question
 
     __version__: str
@@ -36,6 +37,7 @@ __all__ = [
     "read_predictions",
     "read_study",
     "stats",
+    "verdict",
 ]
 
 _HOMES = {
@@ -48,6 +50,7 @@ _HOMES = {
     "Study": "api",
     "read_predictions": "run.predictions",
     "read_study": "api",
+    "verdict": "stats.conclude",
 }
 
 
