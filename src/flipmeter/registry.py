@@ -108,12 +108,16 @@ def about(part: object) -> str:
     return str(said).strip().partition("\n")[0]
 
 
-def suggestion(name: str, known: list[str]) -> str:
-    """The end of a message about an unknown name: the nearest known name, or all of them."""
+def nearest(name: str, known: list[str]) -> str:
+    """The end of a message about an unknown name: the nearest known name, "" if none is near."""
     near = get_close_matches(name, known, n=1, cutoff=0.6)
-    if near:
-        return f"; did you mean '{near[0]}'?"
-    return f"; known: {', '.join(known)}"
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def suggestion(name: str, known: list[str], *, with_known: bool = False) -> str:
+    """The end of a message about an unknown name: the nearest known name, or (and) all of them."""
+    near, every = nearest(name, known), f"known: {', '.join(known)}"
+    return f"{near} ({every})" if near and with_known else near or f"; {every}"
 
 
 def load_extensions() -> None:

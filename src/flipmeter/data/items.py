@@ -61,10 +61,9 @@ class Columns:
         named = [name for name in others if name]
         for column in [*self.texts.values(), *named]:
             if column not in table.columns:
-                near = suggestion(column, list(table.columns))
-                there = "" if "; known: " in near else f" (known: {', '.join(table.columns)})"
+                there = suggestion(column, list(table.columns), with_known=True)
                 way_out = UNLABELLED if column == self.label else ""
-                raise Problem(f"{table.file} has no column '{column}'{near}{there}{way_out}")
+                raise Problem(f"{table.file} has no column '{column}'{there}{way_out}")
 
 
 UNLABELLED = "; for a file without labels write `label: null`"

@@ -133,11 +133,10 @@ class PredictionRows:
         }
         missing = [COLUMNS[part][0] for part in NEEDED if not found[part]]
         if missing:
-            near = suggestion(missing[0], [*there]) if there else ""
-            also = "" if "; known: " in near else f" (known: {', '.join(there)})"
+            near = suggestion(missing[0], [*there], with_known=True)
             raise Problem(
-                f"{self.table.file} has no column '{missing[0]}'{near}{also}; a table of "
-                "predictions needs item, condition and label, and gold for accuracy"
+                f"{self.table.file} has no column '{missing[0]}'{near}; a table of predictions "
+                "needs item, condition and label, and gold for accuracy"
             )
         return {part: name for part, name in found.items() if name}
 

@@ -320,7 +320,7 @@ class Standing:
     @property
     def cannot_flip(self) -> set[str]:
         """The contrasts without a rate, which count as 0."""
-        return {name for name, flip in self.flips.items() if flip.note == CANNOT_FLIP}
+        return {name for name, flip in self.flips.items() if not (flip.n or self.upper[name])}
 
 
 # --- the front --------------------------------------------------------------------------------

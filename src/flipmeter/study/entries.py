@@ -29,7 +29,7 @@ from flipmeter.documents import read_limited, read_yaml
 from flipmeter.errors import Problem
 from flipmeter.pipelines.pipeline import open_pipeline
 from flipmeter.redaction import hidden, is_secret_name
-from flipmeter.registry import Registry, suggestion
+from flipmeter.registry import Registry, nearest
 from flipmeter.removed import PARTS, refusal
 from flipmeter.types import (
     Actors,
@@ -283,8 +283,7 @@ def explained(error: ValidationError, source: str, kinds: Sequence[type[BaseMode
         place = ".".join(str(part) for part in one["loc"] if part != ModelEntry.__name__)
         if one["type"] == "extra_forbidden":
             known = [name for kind in kinds for name in kind.model_fields]
-            near = suggestion(str(one["loc"][-1]), known) if len(one["loc"]) else ""
-            hint = near if "did you mean" in near else ""
+            hint = nearest(str(one["loc"][-1]), known) if one["loc"] else ""
             lines.append(refusal("key", place) or f"no key named '{place}'{hint}")
         elif gone := PARTS.get(place, {}).get(str(one["input"])):
             lines.append(f"{place}: {one['input']} was removed; {gone}")
