@@ -25,7 +25,7 @@ from typing import Any
 
 from rich.console import Console
 
-from flipmeter.ask.backend import Backend
+from flipmeter.ask.family import Backend
 from flipmeter.ask.names import open_backend
 from flipmeter.ask.pool import Ledger
 from flipmeter.ask.store import Store

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import flipmeter as fm
-from flipmeter.ask.prefix_cache import PrefixCache
+from flipmeter.ask.plan import PrefixCache
 
 SENTENCE = (
     "the plot is thin but the acting holds it up and no one in the room was bored for long "

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from peers_server import Server, served
 
-from flipmeter.ask.backend import Backend
 from flipmeter.ask.engine import Engine
+from flipmeter.ask.family import Backend
 from flipmeter.ask.names import identity_of, open_backend
 from flipmeter.ask.pool import Ledger
 from flipmeter.ask.store import Store

@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from flipmeter.ask.backend import Backend
 from flipmeter.ask.dialect import LIMITS
+from flipmeter.ask.family import Backend
 from flipmeter.ask.label_scores import Step
 from flipmeter.ask.names import open_backend
 from flipmeter.ask.response import without_secrets

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import pytest
 from aiohttp import web
 
-from flipmeter.ask.backend import Backend
+from flipmeter.ask.family import Backend
 from flipmeter.ask.names import open_backend
 from flipmeter.ask.pool import Persistence
 from flipmeter.consent import trusting

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from conftest import Cli
-from flipmeter.ask.backend import Backend
 from flipmeter.ask.capabilities import stated
 from flipmeter.ask.endpoints import base_url_of
-from flipmeter.ask.family import Family, World, backends, family_of
+from flipmeter.ask.family import Backend, Family, World, backends, family_of
 from flipmeter.ask.prices import find_prices
 from flipmeter.ask.store import Store
 from flipmeter.errors import Problem

@@ -31,9 +31,9 @@ from flipmeter.prompt import parsing as extraction
 from flipmeter.prompt.parsing import check as check_extract
 from flipmeter.prompt.parsing import extract
 from flipmeter.prompt.template import Listed, Template
+from flipmeter.run.folder import check_table
 from flipmeter.run.generation import FORMAT
 from flipmeter.run.predictions import read_predictions
-from flipmeter.run.received import check_table
 from flipmeter.stats.conclude import verdict
 from flipmeter.stats.estimates import phase0_table
 from flipmeter.stats.formulas import wilson

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from conftest import Cli
-from flipmeter.ask.backend import Backend
 from flipmeter.ask.engine import Engine
+from flipmeter.ask.family import Backend
 from flipmeter.ask.pool import PROBES, ROW, Ledger
 from flipmeter.ask.store import Store
 from flipmeter.choose.card import write_card

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from fake_endpoint import open_for_words, serve
-from flipmeter.ask.backend import Capability
 from flipmeter.ask.capabilities import (
     CAPABILITIES,
     Examination,
@@ -22,6 +21,7 @@ from flipmeter.ask.capabilities import (
     needs,
     stated,
 )
+from flipmeter.ask.family import Capability
 from flipmeter.ask.http import HttpBackend
 from flipmeter.ask.limits import Budget
 from flipmeter.ask.names import open_backend

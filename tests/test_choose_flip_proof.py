@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import flipmeter as fm
 from flipmeter.choose.card import read_card
-from flipmeter.choose.factors import flip_proof
+from flipmeter.choose.select import flip_proof
 from flipmeter.cli import app
 from flipmeter.errors import Problem
 from flipmeter.study.grid import world

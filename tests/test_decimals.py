@@ -24,10 +24,10 @@ from flipmeter.data.load import load
 from flipmeter.errors import Problem
 from flipmeter.prompt.parsing import parse
 from flipmeter.prompt.probes import contrasts_of
+from flipmeter.run.folder import check_table
 from flipmeter.run.perform import perform
 from flipmeter.run.progress import Terms
 from flipmeter.run.rate import writer
-from flipmeter.run.received import check_table
 from flipmeter.run.rows import DECISION
 from flipmeter.show.gather import aspects_of, differences, flips_of, gather, summary
 from flipmeter.show.item_grid import Sought

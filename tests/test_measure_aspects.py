@@ -11,9 +11,9 @@ from polars.testing import assert_frame_equal
 
 from flipmeter.errors import Problem
 from flipmeter.stats.aspects import ASPECTS, measure_aspects
-from flipmeter.stats.compare import compare
 from flipmeter.stats.flips import flip_rate
 from flipmeter.stats.formulas import mcnemar
+from flipmeter.stats.residuals import compare
 from flipmeter.types import Contrast, Estimate
 from hand_made import group
 from on_arrays import (

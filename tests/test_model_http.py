@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from flipmeter.ask.backend import Backend
+from flipmeter.ask.family import Backend
 from flipmeter.ask.http import Endpoint, HttpBackend
 from flipmeter.ask.limits import FIRST_PERMITS
 from flipmeter.ask.names import params_for, request_for

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from fake_endpoint import serve
-from flipmeter.ask.backend import Backend
+from flipmeter.ask.family import Backend
 from flipmeter.ask.llama import LlamaBackend
 from flipmeter.ask.names import identity_of, open_backend, request_for
 from flipmeter.ask.store import Store

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import Cli
-from flipmeter.ask.backend import Capability
 from flipmeter.ask.export import export
+from flipmeter.ask.family import Capability
 from flipmeter.ask.merge import merge
 from flipmeter.ask.store import Store
 from flipmeter.errors import Problem

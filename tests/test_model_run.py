@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from flipmeter.ask.backend import Backend
 from flipmeter.ask.engine import Engine
+from flipmeter.ask.family import Backend
 from flipmeter.ask.limits import FIRST_PERMITS, Budget, Limiter, worst_case
 from flipmeter.ask.pool import Ledger, Persistence
 from flipmeter.ask.store import Store

@@ -13,8 +13,7 @@ import pytest
 import flipmeter as fm
 from flipmeter.ask.endpoints import provider_of
 from flipmeter.ask.names import caching_of, params_for
-from flipmeter.ask.plan import plan, price
-from flipmeter.ask.prefix_cache import PrefixCache
+from flipmeter.ask.plan import PrefixCache, plan, price
 from flipmeter.ask.replicas import Rota, fleet_of
 from flipmeter.ask.response import Trouble
 from flipmeter.types import (

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from flipmeter.ask.backend import Capability
 from flipmeter.ask.capabilities import asked_as
 from flipmeter.ask.endpoints import endpoint_of
 from flipmeter.ask.export import Observed
+from flipmeter.ask.family import Capability
 from flipmeter.ask.limits import Price, Spent
 from flipmeter.ask.names import identity_of
 from flipmeter.ask.plan import Cost

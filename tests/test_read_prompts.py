@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from flipmeter.ask.backend import Backend
-from flipmeter.ask.family import World
+from flipmeter.ask.family import Backend, World
 from flipmeter.ask.names import open_backend, request_for
 from flipmeter.ask.sim import REFUSAL, SimRater, latent_scores, latents, worth_of
 from flipmeter.ask.tilts import sim_spec

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.ask.backend import Capability
-from flipmeter.ask.family import World
+from flipmeter.ask.family import Capability, World
 from flipmeter.ask.names import open_backend, request_for
 from flipmeter.ask.sim import latents
 from flipmeter.ask.store import Store

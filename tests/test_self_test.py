@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipmeter.ask import capabilities as testing
-from flipmeter.ask.backend import Backend, Capability
 from flipmeter.ask.capabilities import learn_reproducible, recall_reproducible, self_test
+from flipmeter.ask.family import Backend, Capability
 from flipmeter.ask.llama import BATCH, SMALLEST, _n_kept, engine, is_plain
 from flipmeter.ask.names import former_identity_of, identity_of, open_backend
 from flipmeter.ask.store import Store

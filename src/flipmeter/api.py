@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from flipmeter.ask.pool import Ledger
     from flipmeter.ask.prices import PriceList
     from flipmeter.ask.store import Store
-    from flipmeter.choose.choice import Choice, NextStep
     from flipmeter.choose.gate import Checked
-    from flipmeter.choose.select import Selection
+    from flipmeter.choose.select import Choice, NextStep, Selection
     from flipmeter.run.folder import Run as RunFolder
     from flipmeter.run.preview import Trial
     from flipmeter.stats.held_out import LevelChoice
@@ -388,7 +387,7 @@ class Run(Printed):
         self, by: str | None = None, *, rater: str | None = None
     ) -> dict[str, tuple[LevelChoice, ...]]:
         """The best level of every prompt factor, each chosen alone, for each rater and metric."""
-        from flipmeter.choose.factors import select_by_factor
+        from flipmeter.choose.select import select_by_factor
 
         return select_by_factor(self.source, by, rater=rater)
 

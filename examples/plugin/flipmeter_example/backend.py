@@ -3,8 +3,7 @@
 It reads the prompt as a model would: the text to rate is what stands last.
 """
 
-from flipmeter.ask.backend import Backend
-from flipmeter.ask.family import Family, World, backends
+from flipmeter.ask.family import Backend, Family, World, backends
 from flipmeter.types import Model, Reply, Request
 
 VERSION = 1

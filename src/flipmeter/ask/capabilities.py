@@ -14,7 +14,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from flipmeter.ask.backend import Backend, Capability
 from flipmeter.ask.dialect import (
     DIALECT,
     LOGPROBS,
@@ -28,7 +27,7 @@ from flipmeter.ask.dialect import (
 )
 from flipmeter.ask.endpoints import Provider
 from flipmeter.ask.engine import Engine
-from flipmeter.ask.family import family_of
+from flipmeter.ask.family import Backend, Capability, family_of
 from flipmeter.ask.http import HttpBackend, Tried
 from flipmeter.ask.limits import Budget
 from flipmeter.ask.llama import n_cores

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from flipmeter.ask.backend import Capability
+from flipmeter.ask.family import Capability
 from flipmeter.ask.response import Trouble
 from flipmeter.types import Corrections, Request, canonical_json
 

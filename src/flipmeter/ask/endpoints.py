@@ -15,11 +15,10 @@ from urllib.parse import unquote
 
 from yarl import URL
 
-from flipmeter.ask.backend import Backend
 from flipmeter.ask.dialect import ANTHROPIC, GEMINI, GROQ, MISTRAL, OPENAI, Table, dialect_of
-from flipmeter.ask.family import Family, World, backends, family_of, variables
+from flipmeter.ask.family import Backend, Family, World, backends, family_of, variables
 from flipmeter.ask.http import OPENAI_WIRES, Endpoint, HttpBackend, Wires
-from flipmeter.ask.prefix_cache import (
+from flipmeter.ask.plan import (
     ANTHROPIC_CACHES,
     GEMINI_CACHES,
     OPENAI_CACHES,

@@ -9,12 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from flipmeter.ask.backend import Backend
 from flipmeter.ask.dialect import corrected_request, note_corrections, recall_corrections, spoken_as
+from flipmeter.ask.family import Backend
 from flipmeter.ask.leases import BEAT, Leases
 from flipmeter.ask.limits import Budget, Limiter, Purse
+from flipmeter.ask.plan import PrefixCache
 from flipmeter.ask.pool import PERSISTENCE, Claims, GiveUp, Ledger, Persistence, Pool, ServerGate
-from flipmeter.ask.prefix_cache import PrefixCache
 from flipmeter.ask.replicas import Rota, fleet_of
 from flipmeter.ask.store import BATCH, Store
 from flipmeter.drain import current_drain

@@ -1,19 +1,66 @@
-"""Address -> family: the registry of backends, asked for everything that differs between them."""
+"""The one seam to the outside, and the registry of the families that open backends behind it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from flipmeter.ask.backend import Backend
 from flipmeter.ask.sim import Worth
 from flipmeter.ask.weights import Fetched
 from flipmeter.errors import Problem
 from flipmeter.redaction import literal_secret, name_secret
 from flipmeter.registry import Registry, suggestion
-from flipmeter.types import Caching, Decoding, Interface, Model, Span
+from flipmeter.types import Caching, Decoding, Interface, Model, Reply, Request, Span
+
+
+class Backend(Protocol):
+    """A backend answers requests. `identity` is its name in every request key, never a secret.
+
+    `is_reproducible` claims that equal greedy requests get equal replies, whatever came between.
+    """
+
+    @property
+    def identity(self) -> str: ...
+
+    @property
+    def concurrency(self) -> int: ...
+
+    @property
+    def is_reproducible(self) -> bool: ...
+
+    async def ask(self, request: Request) -> Reply:
+        """Answer once. Raise Retry for a transient error, Problem for a user-fixable one."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Whether an endpoint has something (None: it could not be told), how we know, since when."""
+
+    name: str
+    is_there: bool | None
+    how: str
+    seen: str = ""
+
+
+class LoggedBackend:
+    """The backend of a model that another program called."""
+
+    is_reproducible = False
+    concurrency = 1
+    parameters = frozenset({*vars(Decoding())})
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+
+    async def ask(self, request: Request) -> Reply:
+        return Reply(error="the log that this run was imported from has no reply to this request")
+
+    async def close(self) -> None: ...
 
 
 @dataclass(frozen=True)

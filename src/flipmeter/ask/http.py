@@ -14,7 +14,7 @@ import aiohttp
 
 from flipmeter.ask.dialect import corrected_request, correction_in, spoken_as, with_correction
 from flipmeter.ask.limits import Limiter
-from flipmeter.ask.prefix_cache import PrefixCache
+from flipmeter.ask.plan import PrefixCache
 from flipmeter.ask.response import (
     Trouble,
     decoded,

@@ -12,8 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from flipmeter.ask.backend import Capability
 from flipmeter.ask.export import EXPORTED, LOCK_SECONDS, PROMPT, alone, open_stored
+from flipmeter.ask.family import Capability
 from flipmeter.ask.rescue import CAPABILITY, ENDING
 from flipmeter.ask.response import shortened
 from flipmeter.ask.store import (

@@ -11,10 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from flipmeter.ask import endpoints  # noqa: F401 - register
-from flipmeter.ask.backend import Backend, LoggedBackend
 from flipmeter.ask.dialect import LOGPROBS, corrected
 from flipmeter.ask.endpoints import ALTERNATIVES
-from flipmeter.ask.family import Family, World, backends, family_of, refuse_secrets
+from flipmeter.ask.family import (
+    Backend,
+    Family,
+    LoggedBackend,
+    World,
+    backends,
+    family_of,
+    refuse_secrets,
+)
 from flipmeter.ask.hf import HfBackend, hf_models, hf_spec
 from flipmeter.ask.http import Endpoint, Exchanged, HttpBackend
 from flipmeter.ask.llama import LlamaBackend, engine, file_digest

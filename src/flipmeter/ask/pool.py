@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
-from flipmeter.ask.backend import Backend
+from flipmeter.ask.family import Backend
 from flipmeter.ask.leases import Claimed, Leases
 from flipmeter.ask.limits import Limiter, Purse, Spent, taken
 from flipmeter.ask.replicas import Place, Rota

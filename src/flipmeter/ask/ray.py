@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from flipmeter.ask.backend import Backend
-from flipmeter.ask.family import World
+from flipmeter.ask.family import Backend, World
 from flipmeter.ask.limits import Limiter
 from flipmeter.ask.names import (
     can_be_reproducible,

@@ -6,8 +6,8 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import groupby
 
-from flipmeter.ask.backend import Backend
-from flipmeter.ask.prefix_cache import PrefixCache
+from flipmeter.ask.family import Backend
+from flipmeter.ask.plan import PrefixCache
 from flipmeter.errors import Problem, Retry, Unreachable
 from flipmeter.loops import Bell
 from flipmeter.types import Head, Reply, Request

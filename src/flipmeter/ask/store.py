@@ -14,7 +14,7 @@ from sqlite3 import DatabaseError
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from flipmeter.ask.backend import Capability
+from flipmeter.ask.family import Capability
 from flipmeter.ask.rescue import Room, left_behind, rescue
 from flipmeter.errors import Damaged, Incomplete, Problem, Unusable
 from flipmeter.files import inside, make_folder

@@ -26,7 +26,7 @@ from flipmeter.chance import shuffled
 from flipmeter.choose.card import Card, items_as_rows, read_card, write_card
 from flipmeter.choose.card_rater import Labelled, at_work, check_abstention, refuse_in_parts
 from flipmeter.choose.classes import Classes, as_labels, as_list, read_classes
-from flipmeter.choose.factors import flip_proof
+from flipmeter.choose.select import flip_proof
 from flipmeter.consent import trusting
 from flipmeter.data.guess import is_number
 from flipmeter.data.items import text_fault

@@ -1,25 +1,27 @@
-"""Run -> Selection: the Pareto front, the configuration to ship, and what to try next."""
+"""Run -> Selection: the Pareto front and the configuration to ship; each factor chosen alone."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import yaml
 
 from flipmeter.checks import share
 from flipmeter.choose.card import BESIDE, Card, CardPanel, EstimateEntry, SelectedOn, items_as_rows
-from flipmeter.choose.choice import Choice
 from flipmeter.consent import trusting
 from flipmeter.data.labels import unit_digests
 from flipmeter.errors import Problem
 from flipmeter.files import named
+from flipmeter.pipelines.pipeline import Traits, open_pipeline
 from flipmeter.printed import Printed
 from flipmeter.registry import suggestion
+from flipmeter.run.conditions import declares
 from flipmeter.run.folder import Run
 from flipmeter.run.generation import MANIFEST
 from flipmeter.run.rows import read_item
@@ -36,17 +38,83 @@ from flipmeter.stats.front import (
     read_field,
     standings,
 )
-from flipmeter.stats.held_out import HeldOut, held_out
+from flipmeter.stats.held_out import (
+    PROMPT_FACTORS,
+    HeldOut,
+    LevelChoice,
+    held_out,
+    objectives,
+    select_greedy,
+)
 from flipmeter.stats.judge import UNREADABLE_LIMIT, judge
 from flipmeter.stats.resampling import as_is
+from flipmeter.stats.residuals import residuals
 from flipmeter.study.entries import DecodingEntry, ModelEntry, TaskEntry
-from flipmeter.types import Contrast, Item, Role
+from flipmeter.types import Contrast, Estimate, Item, Role, Task
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from flipmeter.choose.classifier import OrdinalClassifier
     from flipmeter.choose.confirm import Confirmation
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Choice:
+    """The configurations on a dataset, with the choice among them.
+
+    `limits` are the limits on flips; `trouble` is the reason why there is nothing to choose from.
+    `costs` by unit begin with the one that is weighed, `others` are numbers to look at, and
+    `factors` the levels: each has an entry for every standing, in their order.
+    """
+
+    dataset: str
+    by: By = "accuracy"
+    limits: Mapping[str, float] = field(default_factory=dict)
+    standings: Sequence[Standing] = ()
+    chosen: Standing | None = None
+    held_out: HeldOut | None = None
+    trouble: str = ""
+    costs: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    others: Mapping[str, Sequence[Estimate]] = field(default_factory=dict)
+    factors: Sequence[Mapping[str, str]] = ()
+
+    @property
+    def front(self) -> list[Standing]:
+        """The Pareto front, best first."""
+        sign = -1 if self.by == "accuracy" else 1
+        found = [one for one in self.standings if one.is_on_front]
+        return sorted(found, key=lambda one: sign * one.score.value)
+
+    @property
+    def instead_of(self) -> Standing | None:
+        """The base of the chosen rater, where that is another configuration."""
+        used = self.chosen
+        if used is None or not used.level:
+            return None
+        bases = (one for one in self.standings if one.rater == used.rater and not one.level)
+        return next(bases, None)
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """Something worth doing now: why, and the command that does it."""
+
+    text: str
+    command: str
+
+
+def worst_flips(flips: Mapping[str, Estimate]) -> tuple[str, Estimate] | None:
+    """The contrast that flips most often, of those that can."""
+    known = [(name, one) for name, one in flips.items() if one.n]
+    return max(known, key=lambda pair: pair[1].value, default=None)
+
+
+def shown_configuration(one: Standing, *, several_raters: bool) -> str:
+    """The name of a configuration in a list of several."""
+    parts = [one.rater, one.level] if several_raters else [one.level or "base"]
+    return " · ".join(part for part in parts if part)
+
 
 ALL = "*"
 """Stands for every contrast in limits on flips."""
@@ -357,3 +425,104 @@ def shown_candidate(candidate: Candidate) -> str:
 
 def shown_limits(limits: Mapping[str, float]) -> str:
     return ", ".join(f"{name} below {limit:g}" for name, limit in limits.items())
+
+
+Choices = Mapping[str, Sequence[LevelChoice]]
+
+
+def select_by_factor(
+    run: Run, by: str | None = None, *, rater: str | None = None
+) -> dict[str, tuple[LevelChoice, ...]]:
+    """Choose levels for every rater, or for the one that is named."""
+    raters = run.named("rater")
+    if rater is not None and rater not in raters:
+        raise Problem(f"no model named '{rater}' in this run{suggestion(rater, raters)}")
+    found = {name: levels_of_rater(run, name, by) for name in ([rater] if rater else raters)}
+    chosen = {name: choices for name, choices in found.items() if choices}
+    if not chosen:
+        raise Problem("no prompt factor was varied alone in this run; add levels under `vary:`")
+    return chosen
+
+
+def levels_of_rater(run: Run, rater: str, by: str | None = None) -> tuple[LevelChoice, ...]:
+    """Choose by one metric, or by accuracy and each flip rate; empty if no factor was varied."""
+    if run.tally.filter(rater=rater)["level"].n_unique() < 2:
+        return ()
+    own = run.parts.decisions.filter(rater=rater)
+    table = residuals(own, run.contrasts, mode=run.study.mode)
+    varied = table.filter(pl.col("factor").is_in(PROMPT_FACTORS))
+    if varied.is_empty():
+        return ()
+    metrics = [by] if by else objectives(varied)
+    return tuple(
+        select_greedy(varied, baseline=run.study.style, metric=metric) for metric in metrics
+    )
+
+
+def configs_of(choices: Sequence[LevelChoice]) -> dict[str, dict[str, object]]:
+    """The chosen levels as configs of a study, by name."""
+    return {f"greedy-{one.metric}": dict(one.levels) for one in choices if one.levels}
+
+
+def configs_yaml(choices: Choices) -> str:
+    """Choices as YAML to paste into a study, one document per rater."""
+    documents = []
+    for rater, chosen in choices.items():
+        lines = [f"# chosen on {' '.join(rater.split())}; {chosen[0].warning}"]
+        for choice in chosen:
+            gains = (
+                f"{factor}={choice.levels[factor]} {points:+.1f}"
+                for factor, points in choice.residuals.items()
+            )
+            told = ", ".join(gains) or "no level is better than the base"
+            lines.append(f"# {choice.metric}: {told}")
+        lines.append(yaml.safe_dump({"configs": configs_of(chosen)}, sort_keys=False).rstrip())
+        documents.append("\n".join(lines))
+    return "\n---\n".join(documents) + "\n"
+
+
+CHEAPEST = ("orbit", "orbit(places:reversal)", "orbit(places:rotations)")
+"""Pipelines tried in turn: 2 calls, then as many as options."""
+
+
+def flip_proof(card: Card, names: Sequence[str]) -> Card:
+    """The card with a pipeline that rules out flips of some probes.
+
+    The plain pipeline is replaced by the first that does; any other must do it itself.
+    """
+    if card.pipeline != "pointwise":
+        if not _rules_out(card, names):
+            raise Problem(
+                f"the pipeline '{card.pipeline}' does not rule out flips of {', '.join(names)}; "
+                "leave it out to use one that does, or list fewer probes in flip_proof"
+            )
+        return card
+    for pipeline in CHEAPEST:
+        found = card.model_copy(update={"pipeline": pipeline})
+        if _pipeline_fits(open_pipeline(pipeline).traits, card.task.task) and _rules_out(
+            found, names
+        ):
+            return found
+    raise Problem(
+        f"no pipeline rules out flips of {', '.join(names)} for this task; list fewer probes in "
+        "flip_proof, or average over them instead"
+    )
+
+
+def _rules_out(card: Card, names: Sequence[str]) -> bool:
+    condition = card.condition()
+    places = condition.task.places
+    filled = dict.fromkeys(places.fields if places else (), "something")
+    item = Item("any", {"text": "something", **filled})
+    return all(declares(condition, name, item) for name in names)
+
+
+def _pipeline_fits(traits: Traits, task: Task) -> bool:
+    """Whether a pipeline can be asked about a task at all."""
+    places = task.places
+    if places is None:
+        is_ordered = not task.scale.nominal or not traits.needs_order
+        return is_ordered and not (traits.turns and traits.turns.places)
+    if traits.turns and traits.turns.labels:
+        return places.kind != "options"
+    return traits.paradigm == "pointwise"

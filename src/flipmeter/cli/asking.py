@@ -22,7 +22,7 @@ from flipmeter.run.generation import CALLS
 from flipmeter.run.progress import Meter, Terms
 
 if TYPE_CHECKING:
-    from flipmeter.choose.choice import NextStep
+    from flipmeter.choose.select import NextStep
 
 
 def ask(

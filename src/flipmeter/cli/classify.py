@@ -29,7 +29,7 @@ from flipmeter.errors import Problem
 from flipmeter.loops import wait_for
 
 if TYPE_CHECKING:
-    from flipmeter.choose.choice import NextStep
+    from flipmeter.choose.select import NextStep
 
 app = verb()
 

@@ -26,7 +26,7 @@ from flipmeter.show.estimate_tables import shared_warnings
 
 if TYPE_CHECKING:
     from flipmeter.choose.card import Card
-    from flipmeter.choose.choice import NextStep
+    from flipmeter.choose.select import NextStep
 
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")]
 
@@ -176,7 +176,7 @@ def on_file(verb: str, path: Path, *more: str) -> NextStep:
 
 def after_select(card: Path, n_items: int, n_unseen: int | None) -> NextStep:
     """Confirm a card on as many items as it was chosen on, if the data has them unseen."""
-    from flipmeter.choose.choice import NextStep
+    from flipmeter.choose.select import NextStep
 
     n = n_items if n_unseen is None or n_unseen <= 0 else min(n_items, n_unseen)
     step = _next_command("confirm", str(card), "--items", str(n))
@@ -204,7 +204,7 @@ def after_classify(path: Path, card: Card) -> list[NextStep]:
 
 def after_confirm(path: Path, run: Path, word: str) -> list[NextStep]:
     """Use a confirmed rater; else read the run that tested it."""
-    from flipmeter.choose.choice import NextStep
+    from flipmeter.choose.select import NextStep
 
     use = _next_command("classify", str(path), "FILE.csv", "--text", "COLUMN").command
     return unless_met(word, run) or [NextStep("Label texts of your own.", use)]
@@ -219,7 +219,7 @@ def on_run(run: Run, study: str | None = None) -> list[NextStep]:
 
 
 def _next_command(*words: str) -> NextStep:
-    from flipmeter.choose.choice import NextStep
+    from flipmeter.choose.select import NextStep
 
     return NextStep("", join(["flipmeter", *words]))
 

@@ -12,8 +12,7 @@ from rich.console import RenderableType
 
 from flipmeter.api import Run
 from flipmeter.choose.card import write_card
-from flipmeter.choose.factors import configs_of, configs_yaml
-from flipmeter.choose.select import ALL, Selection
+from flipmeter.choose.select import ALL, Selection, configs_of, configs_yaml
 from flipmeter.choose.tables import selection_tables
 from flipmeter.cli.options import AsJson, RunOrTable, ScaleOption, open_run, out_option, spare, verb
 from flipmeter.cli.output import (

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 from flipmeter.api import STORE
-from flipmeter.ask.backend import Capability
 from flipmeter.ask.capabilities import (
     CAPABILITIES,
     Examination,
@@ -22,6 +21,7 @@ from flipmeter.ask.capabilities import (
     stated,
 )
 from flipmeter.ask.dialect import DIALECT, corrections_of, told_corrections
+from flipmeter.ask.family import Capability
 from flipmeter.ask.names import identity_of, is_tested
 from flipmeter.ask.pool import Ledger
 from flipmeter.ask.store import Store

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
 
-from flipmeter.ask.backend import Capability
 from flipmeter.ask.capabilities import (
     Examination,
     asked_as,
@@ -22,6 +21,7 @@ from flipmeter.ask.capabilities import (
     unsent,
 )
 from flipmeter.ask.dialect import DIALECT, corrections_of, told_corrections
+from flipmeter.ask.family import Capability
 from flipmeter.ask.http import HttpBackend
 from flipmeter.ask.names import identity_of, is_tested, open_backend, without_logprobs
 from flipmeter.ask.replicas import fleet_of

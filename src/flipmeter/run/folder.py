@@ -1,11 +1,11 @@
-"""Run folder -> Run: all that readers know of a run, from its folder alone."""
+"""An untrusted run folder: its manifest and files, checked before they are used."""
 
 from __future__ import annotations
 
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
@@ -13,8 +13,10 @@ from typing import Any
 
 import polars as pl
 import yaml
+from pydantic import BaseModel, FiniteFloat, NonNegativeInt, ValidationError
 
-from flipmeter.parquet import collected, scan_file
+from flipmeter.documents import RUN_FACTOR, TABLE_FACTOR
+from flipmeter.parquet import check_parquet, collected, scan_file
 from flipmeter.pipelines.pipeline import open_pipeline
 from flipmeter.removed import is_removed
 from flipmeter.run.generation import (
@@ -27,10 +29,19 @@ from flipmeter.run.generation import (
     STUDY,
     Manifest,
     checked,
+    damaged,
     hold,
+    read_schema,
 )
-from flipmeter.run.received import check_decisions, check_facts, check_table
-from flipmeter.run.rows import PLACE, SCHEMAS, changes_of_model, in_order, prompt_text, tally
+from flipmeter.run.rows import (
+    DECISION,
+    PLACE,
+    SCHEMAS,
+    changes_of_model,
+    in_order,
+    prompt_text,
+    tally,
+)
 from flipmeter.stats.estimates import measure
 from flipmeter.stats.excess import noise_warnings
 from flipmeter.stats.judge import verdicts
@@ -38,6 +49,89 @@ from flipmeter.stats.reading import Panels, Parts
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study, read_held
 from flipmeter.types import STOPPED, UNFINISHED, Contrast, Remark, Scale, Task
+
+MOST_CLASSES = 10_000
+
+
+class _Data(BaseModel, strict=True):
+    """The keys that readers use of a dataset."""
+
+    digest: str = ""
+    source: str = ""
+    licence: str = ""
+    n_items: NonNegativeInt
+    n_available: NonNegativeInt | None = None
+    weights: list[FiniteFloat] = []
+    left_out: dict[str, int] = {}
+    notes: list[str]
+
+
+class _Facts(BaseModel):
+    """The keys that readers use in a manifest; there may be more."""
+
+    flipmeter: str
+    models: dict[str, str]
+    greedy: list[str] | None = None
+    reproducible: list[str]
+    contrasts: list[Contrast]
+    tasks: dict[str, TaskEntry]
+    datasets: dict[str, _Data]
+    stopped: str = ""
+    fallbacks: dict[str, list[str]] = {}
+
+
+def check_facts(path: Path, facts: Mapping[str, Any]) -> None:
+    """Refuse a manifest that lacks what readers need."""
+    known = {field.name for field in fields(Contrast)}
+    try:
+        found = _Facts(**facts)
+        strange = [name for one in facts["contrasts"] for name in one if name not in known]
+        if strange or not all(contrast.views for contrast in found.contrasts):
+            raise damaged(path, ValueError("a contrast of another version"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise damaged(path, ValueError(f"{place}: {first['msg']}")) from error
+
+
+def check_table(path: Path, format: int) -> Path:
+    """Refuse a table that unpacks to too much or has other columns than a run of its format."""
+    is_read_in_parts = path.name in (DECISIONS, CALLS)
+    check_parquet(path, RUN_FACTOR if is_read_in_parts else TABLE_FACTOR)
+    if fault := SCHEMAS[path.name].fault(read_schema(path), format):
+        raise damaged(path, ValueError(fault))
+    return path
+
+
+def check_decisions(path: Path, decisions: pl.LazyFrame) -> None:
+    """Refuse decisions that no rater can make: a class beyond the scale, an item without a name."""
+    n = pl.col("n_classes")
+    wrong = {
+        "an empty key": pl.any_horizontal(pl.col(*DECISION.key, "rank", "slot", "fault").is_null()),
+        "no number of classes": n.is_null()
+        | ~n.is_between(2, MOST_CLASSES) & pl.col("scale_from").is_null(),
+        "a class beyond the scale": ~pl.col("rank").is_between(0, n),
+        "a slot beyond the list": ~pl.col("slot").is_between(0, n),
+        "a gold class beyond the scale": ~pl.col("gold").is_between(1, n),
+        "a negative seed or repeat": (pl.col("seed") < 0) | (pl.col("repeat") < 0),
+        "a number of probabilities other than the number of classes": pl.col(
+            "probabilities"
+        ).list.len()
+        != n,
+        "invalid probabilities": ~pl.col("probabilities")
+        .list.eval(pl.element().is_between(0, 1))
+        .list.all(),
+    }
+    rules = (rule.any().alias(what) for what, rule in wrong.items())
+    found = decisions.select(pl.len().alias("rows"), *rules).pipe(collected, "streaming")
+    told = found.row(0, named=True)
+    n_rows = told.pop("rows")
+    for what, is_so in told.items():
+        if is_so:
+            raise damaged(path, ValueError(f"a row has {what}"))
+    if not n_rows:
+        raise damaged(path, ValueError("it has no rows"))
+
 
 HALF = 0.5
 """Below this share of the probability on labels, what is said of them rests on little."""

@@ -17,9 +17,8 @@ from typing import Any
 import polars as pl
 import yaml
 
-from flipmeter.ask.backend import Backend
 from flipmeter.ask.engine import Engine
-from flipmeter.ask.family import World
+from flipmeter.ask.family import Backend, World
 from flipmeter.ask.names import identity_of, is_on_cluster, open_backend
 from flipmeter.ask.ray import RayBackend, ray_cluster
 from flipmeter.ask.store import Store

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from flipmeter.ask.backend import Capability
 from flipmeter.ask.export import observe
+from flipmeter.ask.family import Capability
 from flipmeter.ask.limits import Spent, worst_case
 from flipmeter.ask.names import caching_of, former_identity_of, identity_of
 from flipmeter.ask.plan import Cost, Plan, price

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
-from flipmeter.choose.choice import Choice, NextStep
+from flipmeter.choose.select import Choice, NextStep
 from flipmeter.parquet import collected
 from flipmeter.show.headline import Headline
 from flipmeter.show.pairs import WHOSE, PairTables, Where

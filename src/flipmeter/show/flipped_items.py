@@ -30,9 +30,9 @@ from flipmeter.show.pairs import (
     lazy_pairs,
     numbered_pairs,
 )
-from flipmeter.stats.compare import same_raters
 from flipmeter.stats.frame import distinct
 from flipmeter.stats.reading import Parts
+from flipmeter.stats.residuals import same_raters
 from flipmeter.types import Condition, Contrast, Item, Prompt, Scale
 
 KEY = (*SAME, "contrast")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 from rich.console import RenderableType
 
-from flipmeter.choose.choice import Choice
+from flipmeter.choose.select import Choice
 from flipmeter.errors import Problem
 from flipmeter.parquet import collected
 from flipmeter.run.folder import Run
@@ -36,11 +36,10 @@ from flipmeter.show.section import added_sections, has_added
 from flipmeter.show.sentences import Sentence, finding_lines, reading_lines, verdict_sentences
 from flipmeter.stats.aspects import measure_aspects
 from flipmeter.stats.bounds import is_shown, side_of_zero
-from flipmeter.stats.compare import compare
 from flipmeter.stats.estimates import phase0_table
 from flipmeter.stats.groups import Floats
 from flipmeter.stats.judge import certify, read_claim
-from flipmeter.stats.residuals import residuals
+from flipmeter.stats.residuals import compare, residuals
 from flipmeter.stats.verdict import headlines, worst_first
 from flipmeter.types import NO_LABELS
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from flipmeter.choose.choice import Choice, shown_configuration, worst_flips
+from flipmeter.choose.select import Choice, shown_configuration, worst_flips
 from flipmeter.show.estimate_tables import beyond_text
 from flipmeter.show.format import Record, count, interval, percent, whole_percent
 from flipmeter.show.sentences import Sentence, lean, when

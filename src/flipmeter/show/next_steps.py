@@ -12,8 +12,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from flipmeter.choose.choice import Choice, NextStep, shown_configuration, worst_flips
-from flipmeter.choose.select import ALL, Selection, on_dataset, select
+from flipmeter.choose.select import (
+    ALL,
+    Choice,
+    NextStep,
+    Selection,
+    on_dataset,
+    select,
+    shown_configuration,
+    worst_flips,
+)
 from flipmeter.errors import Problem
 from flipmeter.parquet import collected
 from flipmeter.run.first_look import AT_FIRST

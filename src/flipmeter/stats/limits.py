@@ -26,7 +26,6 @@ from flipmeter.stats.bounds import (
     needed_below,
     needed_mean_below,
 )
-from flipmeter.stats.compare import same_raters
 from flipmeter.stats.conclude import Margins
 from flipmeter.stats.frame import IS_OTHER, STEP, Decisions, distinct, refuse_mae, scanned, typed
 from flipmeter.stats.groups import Floats
@@ -34,6 +33,7 @@ from flipmeter.stats.judge import UNREADABLE_LIMIT, contrast_rows, judged, n_jud
 from flipmeter.stats.metrics import is_better_high, needs_order
 from flipmeter.stats.panel import Panel, compared
 from flipmeter.stats.reading import CLUSTER, Panels, Parts, read_panel
+from flipmeter.stats.residuals import same_raters
 from flipmeter.types import ALPHA, NO_CLASS, NO_LABELS, Contrast
 
 CLOSE = 1e-3

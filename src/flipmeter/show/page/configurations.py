@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from flipmeter.choose.choice import Choice, shown_configuration, worst_flips
+from flipmeter.choose.select import Choice, shown_configuration, worst_flips
 from flipmeter.show.findings import Findings
 from flipmeter.show.format import Record, percent, visible
 from flipmeter.show.page.draw import Point, scatter

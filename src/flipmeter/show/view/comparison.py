@@ -22,8 +22,8 @@ from flipmeter.show.page.markup import Menu, count, counts, excerpt, keyed, page
 from flipmeter.show.page.origin import comparison_grid
 from flipmeter.show.table import Cell, Column, Table
 from flipmeter.show.view.folders import ChosenRuns
-from flipmeter.stats.compare import same_raters
 from flipmeter.stats.frame import distinct
+from flipmeter.stats.residuals import same_raters
 from flipmeter.types import JUDGED
 
 WHOSE = ("rater", "dataset", "level", "contrast")
