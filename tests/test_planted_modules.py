@@ -240,6 +240,20 @@ def test_python_m_takes_the_working_folder_off_the_path(
     assert "pip could not fetch" in done.stderr
 
 
+@pytest.mark.parametrize("places", [os.pathsep, f".{os.pathsep}{os.sep}nowhere"])
+def test_an_entry_of_the_path_that_is_no_folder_is_not_the_working_folder(
+    places: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """As in `PYTHONPATH=$PYTHONPATH:...`; the interpreter itself has imported some by then."""
+    by_site = {"_distutils_hack", "sitecustomize", "usercustomize"}
+    plant(tmp_path, MODULES - {*sys.stdlib_module_names, *by_site, "flipmeter"})
+    command = [COMMAND, "list", "datasets", "vader-tweets", "--out", "x.csv"]
+    env = environment | {"PYTHONPATH": places}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert planted_that_ran(tmp_path) == "", done.stderr
+    assert "pip could not fetch" in done.stderr
+
+
 def test_one_function_starts_processes() -> None:
     """Anything else that starts one fails here: it would not know about the working folder."""
     starts = r"\b(Popen\(|multiprocessing|ProcessPool|create_subprocess|subprocess\.(run|c\w+)\()"

@@ -52,7 +52,8 @@ def cluster() -> Iterator[Any]:
     """Two nodes with two processors each, beside a head that holds no actor."""
     with pytest.MonkeyPatch.context() as patch:
         # Actors import what tests define.
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
+        known = filter(None, (str(TESTS), os.environ.get("PYTHONPATH")))
+        patch.setenv("PYTHONPATH", os.pathsep.join(known))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         client = {"ray_client_server_port": free_port()}
         head = {"num_cpus": 0, "include_dashboard": False, **client}

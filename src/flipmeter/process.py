@@ -98,4 +98,7 @@ def start_python(*arguments: str, **options: Any) -> subprocess.Popen[Any]:
     That folder may be a stranger's, with a `pip.py` in it. The variable is for children of its own.
     """
     environment = {**(options.pop("env", None) or os.environ), "PYTHONSAFEPATH": "1"}
+    places = environment.pop("PYTHONPATH", "").split(os.pathsep)
+    if chosen := [*filter(os.path.isabs, places)]:  # an empty entry is the working folder
+        environment["PYTHONPATH"] = os.pathsep.join(chosen)
     return subprocess.Popen([sys.executable, "-P", *arguments], env=environment, **options)
