@@ -1,4 +1,8 @@
-"""YAML and JSON -> values, within the limits on all input, which stand here."""
+"""YAML and JSON -> values, within the limits on all input, which stand here.
+
+Plain size is hardly limited. Small files that expand to large ones are limited: nesting,
+aliases, compression, and text that stands for more text.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,22 @@
-"""Errors that a user can act on, one tree."""
+"""Every error that one module raises and another one catches, as a tree.
+
+Exception
+├── Problem              the user can fix it; the command line prints it and exits with 2
+│   ├── BadInput         texts, labels or parameters of a classifier; a ValueError too
+│   ├── Unusable         a reply store that cannot be read or written
+│   │   └── Damaged      ... that holds what was never stored there
+│   └── Incomplete       work stopped early, all replies are stored; exits with 4
+│       ├── Drained      on request
+│       ├── OutOfBudget  before the next request could exceed the budget
+│       ├── Outage       because a server only fails
+│       └── Unreadable   because the first replies make no sense as labels
+└── Retry                this attempt failed, another may succeed
+    ├── Silent           there was no answer in time
+    ├── Unreachable      there was no connection
+    └── Lost             an actor is gone, its requests go to another
+KeyboardInterrupt
+└── Stopped              a drain is over, or a signal came while nothing was being sent
+"""
 
 
 class Problem(Exception):

@@ -1,4 +1,8 @@
-"""Files: written whole or not at all, never through a link, without secrets; locks on them."""
+"""Files: written whole or not at all, never through a link, without secrets; locks on them.
+
+A place is what the user named, or the working folder. A link that leads to it is the user's; one
+below it may have come with the folder from elsewhere, and is refused.
+"""
 
 from __future__ import annotations
 

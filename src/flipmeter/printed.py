@@ -1,4 +1,8 @@
-"""Streams that cannot fail, and results that print as tables or as HTML in a notebook."""
+"""Streams that cannot fail, and results that print as tables or as HTML in a notebook.
+
+Nothing of a table is cut off: a name may go on in the next line, while a number and its interval
+stay whole.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Request -> a line of a vendor's batch file, and its result -> Reply."""
+"""Request -> a line of a vendor's batch file, and its result -> Reply.
+
+A folder holds the files to upload, `requests.jsonl` with the requests as our own store knows them,
+and `manifest.json`, which says what is what. Results may come whole, in parts or twice.
+"""
 
 from __future__ import annotations
 

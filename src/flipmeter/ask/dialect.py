@@ -1,4 +1,7 @@
-"""Model -> Dialect: which fields its endpoint takes, by name and by what refusals taught."""
+"""Model -> Dialect: which fields its endpoint takes, by name and by what refusals taught.
+
+A reply store keeps corrections: what an endpoint taught in one run holds for all.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Model names -> what answers, and how it is asked."""
+"""Model names -> what answers, and how it is asked.
+
+The method behind a `ray/` name takes the body of OpenAI's chat completions as a mapping and returns
+the response, as a mapping or an object with `model_dump`. The run joins the cluster with --on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""One API as it is spoken: OpenAI's completions and responses, and those who speak the like."""
+"""One API as it is spoken: OpenAI's completions and responses, and those who speak the like.
+
+Every body is settings and a prompt, every answer has a reply and perhaps tokens: a vendor's module
+says how its API has these, and nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Name -> Dataset: the paper's five datasets and LLMBar as published, and texts that come along."""
+"""Name -> Dataset: the paper's five datasets and LLMBar as published, and texts that come along.
+
+No row of them is in this package: get the files from the address an entry names, under its terms.
+
+`reviews` is in the package. The two `vader` sets lie in the source archive of `vaderSentiment`,
+which is fetched once, through pip, and not installed. Their ratings are means of at least 20 raters
+on -4..+4, cut at -2, -0.5, 0.5 and 2; a mean that falls on a cut goes to the outer class, so that
+the cuts are the same seen from either end.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Spec -> Dataset: a catalog name, a file, or a dataset of the hub, with its options checked."""
+"""Spec -> Dataset: a catalog name, a file, or a dataset of the hub, with its options checked.
+
+A dataset of the hub needs the optional package `datasets` (pip install 'flipmeter[datasets]').
+"""
 
 from __future__ import annotations
 

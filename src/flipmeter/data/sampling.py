@@ -1,4 +1,12 @@
-"""Dataset -> Sample: a fixed test set, demonstrations for each seed, fewer classes by merging."""
+"""Dataset -> Sample: a fixed test set, demonstrations for each seed, fewer classes by merging.
+
+Whatever is to be in random order is sorted by a hash of (purpose, seed, content), see `chance`. The
+result is the same on every platform, and neither the order of rows in a file nor their ids matter:
+
+- an item keeps its place in its class when others come or go, so that a smaller test set or fewer
+  shots are part of the larger one;
+- the test set depends on `test_seed`, never on the demonstrations' seed or number.
+"""
 
 from __future__ import annotations
 

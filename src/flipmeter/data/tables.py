@@ -1,4 +1,8 @@
-"""File -> Record: rows of CSV, TSV, JSON lines and Parquet, and the order that a dtype declares."""
+"""File -> Record: rows of CSV, TSV, JSON lines and Parquet, and the order that a dtype declares.
+
+There is one reader: a file may be larger than memory, and one that is read whole is read by the
+same code.
+"""
 
 from __future__ import annotations
 

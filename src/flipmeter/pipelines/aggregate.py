@@ -1,4 +1,15 @@
-"""Outcomes of comparisons -> one class: votes, bins of scores, and the registry of such rules."""
+"""Outcomes of comparisons -> one class: votes, bins of scores, and the registry of such rules.
+
+An outcome is +1 where the item is higher than the demonstration, -1 where it is lower, and 0 where
+they tie, where the two orders of asking disagree, or where the caller counts a lost answer so.
+
+The paper has the item's games alone: a star, where a demonstration that won its one game has no
+finite strength. The recommended form adds the games that the labels imply (a higher label beats a
+lower one, equal labels tie) and a small Gaussian prior, so that the strengths exist.
+
+Demonstrations of one class with one outcome have one strength, in both. So items with the same
+counts share a solution, and a table of 25 demonstrations on five classes has at most 16 unknowns.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Answers under several views -> one class, or one without what a slot adds."""
+"""Answers under several views -> one class, or one without what a slot adds.
+
+`least` is the number of views of an item that must have an answer, all by default: what is
+left of an averaged pair is a single view, with all of its slot preference. An item with fewer has
+no class.
+
+Every estimate takes `p` by slot and leaves out an item of which a view has no probabilities. The
+model behind all of them: a slot multiplies the odds of whichever class it shows.
+"""
 
 from __future__ import annotations
 

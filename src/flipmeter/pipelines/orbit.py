@@ -1,4 +1,8 @@
-"""Pipelines that average over a set of orders, or over draws of one prompt."""
+"""Pipelines that average over a set of orders, or over draws of one prompt.
+
+Draws are the popular way to steady a rater: raters that cannot flip are compared with them at equal
+cost. They rule nothing out.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Slots <-> classes under a view; the sets of orders that a pipeline averages over."""
+"""Slots <-> classes under a view; the sets of orders that a pipeline averages over.
+
+Arrays have the same shape everywhere: items first, then views if there are several, then slots.
+`p` holds probabilities by slot, each row on the simplex, or all NaN where a reply had none.
+`orders` hold the rank at each slot: one order for all rows, or one per view, or one per item and
+view, whatever broadcasts to the shape of `p`. Ranks are 1 to M, and 0 is "no class".
+"""
 
 from __future__ import annotations
 

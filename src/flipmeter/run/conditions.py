@@ -1,4 +1,8 @@
-"""Condition -> Condition: ask a model only what it has, as often as its engine calls for."""
+"""Condition -> Condition: ask a model only what it has, as often as its engine calls for.
+
+Two views are declared to agree where the sets of what they show are equal. That is computed from
+the orders themselves and never taken from a name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Table -> decisions: existing answers row by row; a judge's verdicts as one answer a row."""
+"""Table -> decisions: existing answers row by row; a judge's verdicts as one answer a row.
+
+Verdicts in both orders may stand side by side (columns `as_given` and `swapped`), or under each
+other with the order as their condition.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Counts and samples -> intervals and p-values, each by one named formula."""
+"""Counts and samples -> intervals and p-values, each by one named formula.
+
+A distance is never below 0 and its estimate is too large on average: an interval around it must
+reach 0 where chance alone could have made it. The squared distance is taken for a scaled
+noncentral chi-square with the spread that clusters show.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Candidates on the same clusters -> the Pareto front, the one to choose, and its confidence."""
+"""Candidates on the same clusters -> the Pareto front, the one to choose, and its confidence.
+
+Clusters are the unit: an item with its seeds and copies. Limits and intervals hold over all
+candidates that are compared (METHODS E5).
+"""
 
 from __future__ import annotations
 

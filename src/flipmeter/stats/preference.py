@@ -1,4 +1,7 @@
-"""Choices -> preferred places: slots of a label list, options, answers of a pair."""
+"""Choices -> preferred places: slots of a label list, options, answers of a pair.
+
+Both orders of a pair are one cluster, with its seeds and copies. A tie chooses no place.
+"""
 
 from __future__ import annotations
 

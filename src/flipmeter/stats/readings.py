@@ -1,4 +1,9 @@
-"""Classes under the views of a contrast -> its flip rate in each way to read it; graded items."""
+"""Classes under the views of a contrast -> its flip rate in each way to read it; graded items.
+
+A label that is a word is its class. Reversed, it can be read by meaning, which is the primary
+reading, or by position, as the paper has one formula for all formats. The readings answer different
+questions and are never averaged together.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Gold and predictions -> accuracy, macro-F1, correlations and distance, with intervals."""
+"""Gold and predictions -> accuracy, macro-F1, correlations and distance, with intervals.
+
+Every score is a function of the table of counts, gold (M rows) by predicted (M + 1 columns, the
+first is "no class"), and works on a stack of tables as well as on one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Claims looked at while items are asked: exact boundaries, and bets that hold at any look."""
+"""Claims looked at while items are asked: exact boundaries, and bets that hold at any look.
+
+The largest number of items is known before the run. Alpha is spent on each side by the share of
+readable items (Pocock's spending function: for rates well below the margin it needs the fewest
+items), so boundaries depend only on how many were readable, never on their answers.
+
+Bets are for runs without a largest n and for claims on the excess; where n is known, `boundaries`
+needs fewer items. Capital that grows to 1 / alpha settles a claim.
+"""
 
 from __future__ import annotations
 

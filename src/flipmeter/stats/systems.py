@@ -1,4 +1,13 @@
-"""Verdicts on answers of several systems -> strengths, win rates and a ranking in each order."""
+"""Verdicts on answers of several systems -> strengths, win rates and a ranking in each order.
+
+Of a game in which i is shown first and j second, the log-odds of the three results are, up to a
+constant: b_i + order / 2 for the first, b_j - order / 2 for the second, and tie + (b_i + b_j) / 2
+for a tie. Strengths add up to 0. The likelihood is concave; where it has no maximum (a system that
+never loses) there is no answer, and the one that is given says so.
+
+Does the leaderboard change when the answers change places? Intervals are drawn over clusters
+(prompts): all games about one prompt stay together.
+"""
 
 from __future__ import annotations
 

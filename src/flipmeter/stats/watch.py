@@ -1,4 +1,8 @@
-"""Decisions so far -> whether a claim is settled, and how often a plan settles it."""
+"""Decisions so far -> whether a claim is settled, and how often a plan settles it.
+
+The largest number of items is known, so the looks are: exact group-sequential boundaries (E4). A
+claim beyond noise is settled by betting, which needs no plan.
+"""
 
 from __future__ import annotations
 
