@@ -130,7 +130,7 @@ def test_runs_that_contradict_each_other_are_refused(do: Do) -> None:
 )
 def test_runs_of_another_shape_are_refused(do: Do, changes: dict[str, Any], named: str) -> None:
     with pytest.raises(Problem) as told:
-        _ = joined([do("first"), do("second", **changes)]).study
+        _ = joined([do("first"), do("second", **changes)]).decisions
     assert named in str(told.value)
 
 

@@ -92,6 +92,16 @@ def test_a_shared_system_prompt_is_marked_where_nothing_else_is_shared() -> None
     assert "prompt_cache_breakpoint" in sent["messages"][0]["content"][0]
 
 
+def test_anthropic_gets_its_mark_behind_the_last_shared_turn_wherever_the_system_prompt_stood() -> (
+    None
+):
+    turns = Message("user", "Rate."), Message("system", LONG)
+    sent = body(CLAUDE, request(CLAUDE, "", "This one?", *turns))
+    assert sent["system"] == [{"type": "text", "text": LONG}]
+    marked = {"type": "text", "text": "Rate.", "cache_control": {"type": "ephemeral"}}
+    assert sent["messages"][0]["content"] == [marked]
+
+
 def test_all_requests_behind_one_head_have_one_key_for_openai() -> None:
     keys = {body(GPT_4O, request(GPT_4O, LONG, rest))["prompt_cache_key"] for rest in "abc"}
     assert len(keys) == 1

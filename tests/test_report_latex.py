@@ -23,6 +23,7 @@ from flipmeter.show.table import (
     LATEX_HEAD,
     LONG,
     STRONGEST,
+    Cell,
     Column,
     Table,
     escape_latex,
@@ -171,3 +172,22 @@ def test_black_text_can_be_read_on_every_shade() -> None:
             mixed = (part * STRONGEST + 255 * (100 - STRONGEST)) / 100 / 255
             light += weight * ((mixed + 0.055) / 1.055) ** 2.4
         assert (light + 0.05) / 0.05 > 4.5  # WCAG AA
+
+
+def test_a_number_that_is_missing_is_no_mathematics() -> None:
+    columns = (Column("rater", is_name=True), Column("P1", shade=1.0))
+    told = latex(Table("", columns, groups_of([[Cell("a"), Cell("–", None)]])))
+    assert "$" not in told
+    assert r"a & \textendash{}" in told
+
+
+def test_no_page_begins_within_a_level() -> None:
+    columns = tuple(Column(head, is_name=True) for head in ("factor", "level", "dataset"))
+    rows = [
+        ["mood", f"level {k}" if not part else "", f"{part}"]
+        for k in range(HIGH)
+        for part in range(5)
+    ]
+    pages = latex(Table("", columns, groups_of(rows))).split(r"\midrule")[1:]
+    assert len(pages) > 1
+    assert all(page.lstrip().startswith("mood & level") for page in pages)

@@ -277,6 +277,12 @@ SPOILED: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
+def test_a_first_token_that_cannot_be_read_shows_no_alternatives() -> None:
+    top = {"candidates": [{"token": "1", "logProbability": -0.1}]}
+    shown = {"chosenCandidates": [{"token": None, "logProbability": -0.1}], "topCandidates": [top]}
+    assert GEMINI.n_alternatives({"candidates": [{"logprobsResult": shown}]}) is None
+
+
 def title(one: object) -> str:
     """An answer as it is, a wire by its kind: the address of an object differs by process."""
     return str(one)[:60] if isinstance(one, dict) else type(one).__name__

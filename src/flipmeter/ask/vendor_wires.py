@@ -66,7 +66,10 @@ class AnthropicWire(Wire):
     def prompt(self, request: Request, caching: Caching | None, is_shared: bool) -> dict[str, Any]:
         is_kept = caching is not None and caching.keeps(request.script.head)
         mark = _MARK if is_shared else {}
-        *before, last = turns_of(request, mark if is_kept else None)
+        # The system prompt stands first, so a mark on it would leave the turns before the end out.
+        has_turns = any(one.role != "system" for one in request.script.messages[:-1])
+        unmarked = "system" if has_turns else ""
+        *before, last = turns_of(request, mark if is_kept else None, unmarked=unmarked)
         system: list[dict[str, Any]] = []
         for turn in before:
             if turn["role"] == "system":

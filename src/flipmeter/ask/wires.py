@@ -110,7 +110,7 @@ class Wire(ABC):
     def n_alternatives(self, answer: Mapping[str, Any]) -> int | None:
         """Number of alternatives to the first token, None without log-probabilities."""
         first = first_of(self.tokens(answer))
-        return None if first.get("logprob") is None else len(as_list(first.get("top_logprobs")))
+        return None if _token_share(first) is None else len(as_list(first.get("top_logprobs")))
 
 
 def turns_of(

@@ -53,7 +53,7 @@ class Joined(Run):
     @cached_property
     def _overlaps(self) -> bool:
         """Say whether runs share conditions; those that contradict each other are a problem."""
-        _refuse_other_studies(self.runs)
+        _one_study(self.runs)  # refuses one name for two raters, which says more than their answers
         _refuse_other_data(self.runs)
         shared = _shared_conditions(self.runs)
         for (first, second), conditions in shared.items():

@@ -422,7 +422,10 @@ def latex(table: Table) -> str:
     places = "".join("l" if column.is_name else "c" for column in columns)
     begins = [f"\\flipfit{{\\begin{{tabular}}{{{places}}}", r"\toprule", *over, f"{heads} {BREAK}"]
     ends = [r"\bottomrule", r"\end{tabular}}%"]
-    pages = ("\n".join([*begins, *_latex_rows(page), *ends]) for page in _iter_table_pages(rows))
+    pages = (
+        "\n".join([*begins, *_latex_rows(page), *ends])
+        for page in _iter_table_pages(rows, sum(column.is_name for column in columns))
+    )
     notes = (f"% {' '.join(note.split())}" for note in table.notes)
     return "\n".join(["\n\n\\medskip\n".join(pages), *notes])
 
@@ -437,13 +440,20 @@ def _latex_over(columns: Sequence[Column]) -> list[str]:
     return [f"{' & '.join(parts)} {BREAK}"]
 
 
-def _iter_table_pages(rows: Sequence[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
-    page: list[Sequence[str]] = []
+def _iter_table_pages(rows: Sequence[Sequence[str]], n_names: int) -> Iterator[list[Sequence[str]]]:
+    """Rows by page; one without a second name belongs to the row before it, and stays with it."""
+    blocks: list[list[Sequence[str]]] = []
     for row in rows:
-        if page and sum(map(_n_lines, (*page, row))) > HIGH:
+        if blocks and n_names > 1 and not row[1]:
+            blocks[-1].append(row)
+        else:
+            blocks.append([row])
+    page: list[Sequence[str]] = []
+    for block in blocks:
+        if page and sum(map(_n_lines, (*page, *block))) > HIGH:
             yield page
             page = []
-        page.append(row)
+        page += block
     yield page
 
 
@@ -465,7 +475,7 @@ def _latex_rows(page: Sequence[Sequence[str]]) -> Iterator[str]:
 def _latex_cell(cell: Cell, column: Column, largest: float) -> str:
     if column.is_name:
         return latex_name(cell.text)
-    if not column.shade or cell.kind == "why":
+    if not column.shade or cell.kind == "why" or not isinstance(cell.sort, int | float):
         lines = latex_stack([escape_latex(line) for line in cell.text.split("\n")])
         return rf"\cellcolor{{gray!20}}{lines}" if cell.kind == "why" else lines
     value, gap, ends = re.fullmatch(r"(\S*)(\s?)(.*)", cell.text, re.DOTALL).groups()  # type: ignore[union-attr]
@@ -473,7 +483,7 @@ def _latex_cell(cell: Cell, column: Column, largest: float) -> str:
     ends = ends.replace("±", r"\pm ")
     parts += [f"{{\\scriptsize ${ends}$}}"] if ends else []
     told = latex_stack(parts) if gap == "\n" else " ".join(parts)
-    if not isinstance(cell.sort, int | float) or not re.search("[1-9]", value):
+    if not re.search("[1-9]", value):
         return told
     colour = "Positive" if cell.sort * column.shade > 0 else "Negative"
     strength = round(abs(column.shade) * shade_of(cell.sort, largest))
